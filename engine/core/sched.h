@@ -1,0 +1,193 @@
+/* The scheduler: requests in, step plans out, results in, records out. Pure: no clock, no I/O, no
+ * allocation after bt_sched_create. The simulator and the real engine run this same object code.
+ *
+ * Life of a request (state machine; one bt_req_transition with this table of edges):
+ *
+ *              submit            admit                      end
+ *     FREE ───────────► WAITING ───────► RUNNING ─────────────────────► DRAINING ──► FREE
+ *                          ▲   ▲           │ │  ▲                          ▲  [last step and copy
+ * in │   └─recompute─┘ │  └─copy done─ SWAPPING_IN   │   flight given back] │ └─swap─► SWAPPING_OUT
+ * ▲      │ │                               │copy    │resume│ │                               ▼ done
+ * │      │ └───(swap lost: recompute)── SWAPPED ────┘      │ timeout, cancel, failure: from any
+ * ────┘
+ *
+ * Invariants by state are listed in sched.c beside bt_req_check. In RUNNING a request is in prefill
+ * while ctx < known tokens - 1, else in decode; counters tell, not states.
+ *
+ * Planning is by token counts: with inflight_max > 1 step t+1 is planned while t runs, an
+ * end-of-sequence is seen one step late, and the tokens such a step computed are discarded. While a
+ * speculative step is in flight nothing is planned ahead.
+ *
+ * Progress: requests are ordered by policy; the first of the order is never preempted for a later
+ * one; a request is (re)admitted only when all its known tokens + 1 fit; what can never fit is
+ * rejected at submit; a lone sequence that outgrows the pool fails. Hence no livelock.
+ *
+ * Threading: one thread a scheduler.
+ */
+#ifndef BT_ENGINE_CORE_SCHED_H
+#define BT_ENGINE_CORE_SCHED_H
+
+#include "engine/core/arena.h"
+#include "engine/core/error.h"
+#include "engine/core/executor.h"
+#include "engine/core/limits.h"
+#include "engine/core/metrics.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum bt_batching { BT_BATCHING_CONTINUOUS, BT_BATCHING_STATIC };
+enum bt_order { BT_ORDER_FCFS, BT_ORDER_PRIORITY, BT_ORDER_SHORTEST };
+enum bt_preempt { BT_PREEMPT_RECOMPUTE, BT_PREEMPT_SWAP, BT_PREEMPT_AUTO };
+/* What `auto` minimises. */
+enum bt_preempt_goal {
+    BT_GOAL_VICTIM_DELAY, /* time until the victim may run again */
+    BT_GOAL_GPU_TIME,     /* device time taken from the others */
+    BT_GOAL_FREE_TIME,    /* time until the blocks are free */
+};
+enum bt_victim { BT_VICTIM_NEWEST, BT_VICTIM_LARGEST, BT_VICTIM_LEAST_PROGRESS };
+enum bt_over_length { BT_OVER_REJECT, BT_OVER_TRUNCATE, BT_OVER_ALLOW };
+
+/* Costs by which `auto` chooses, given by the executor's cost model. */
+struct bt_preempt_cost {
+    double recompute_ns_per_token;
+    double recompute_ns_per_token2; /* attention grows with the square */
+    double swap_out_ns_per_block, swap_in_ns_per_block;
+    double swap_fixed_ns;
+};
+
+struct bt_spec_opts {
+    int32_t k;               /* 0: no speculation; <= BT_MAX_SPEC_K */
+    bool k_adaptive;         /* K moves in 1 .. k to maximise the expected gain */
+    double draft_cost_ratio; /* c: draft step time / target step time, for the adaptive K */
+    int32_t off_above_batch; /* off when more sequences decode; 0: never */
+    int32_t on_below_batch;  /* on again when at most so many do; 0: off_above_batch * 3/4 */
+    bool has_draft_kv;       /* a draft model keeps KV of its own: catch-up after an off phase */
+};
+
+struct bt_degrade_opts {
+    int32_t at_waiting;     /* when more wait at submit; 0: never */
+    int32_t max_new_tokens; /* their answers are cut to this; 0: not cut */
+};
+
+struct bt_sched_opts {
+    enum bt_batching batching;
+    int32_t max_seqs;           /* 1 .. BT_MAX_SEQS */
+    bool max_seqs_auto;         /* grows while KV is free, shrinks after preemption; <= max_seqs */
+    int32_t max_batched_tokens; /* tokens a step; >= max_seqs unless static */
+    bool chunked_prefill;       /* off: a prompt runs whole, in a step without decodes */
+    int32_t max_model_len;      /* tokens, prompt + output */
+    enum bt_over_length over_length;
+
+    int32_t n_blocks;
+    int32_t n_host_blocks;
+    int32_t block_tokens;       /* tokens a block of the pool's dtype */
+    int32_t block_tokens_16bit; /* of the 16-bit class in a block of the same bytes; 0: no class */
+    int32_t long_above_tokens;  /* sequences that may pass this are of the 16-bit class; 0: none */
+    int64_t block_bytes;        /* for swap accounting */
+    bool prefix_cache;
+    int32_t watermark_blocks; /* kept free at admission, so that decodes can grow */
+
+    enum bt_preempt preempt;
+    enum bt_preempt_goal preempt_goal;
+    enum bt_victim victim;
+    struct bt_preempt_cost preempt_cost;
+
+    enum bt_order order;
+    bool priority_preempts; /* a waiting request of a more urgent class preempts a running one */
+    int32_t max_requests;   /* waiting + resident; 0: 131,072 */
+    int32_t max_waiting;    /* admission limit; 0: none */
+    int64_t window_low_ns;  /* scheduling window when the queue is short .. */
+    int64_t window_high_ns; /* .. and when it is long (equal: fixed; both 0: none) */
+    int32_t inflight_max;   /* 1 .. BT_MAX_INFLIGHT */
+    struct bt_spec_opts spec;
+    struct bt_degrade_opts degrade;
+
+    int32_t replica;            /* number in records and metrics */
+    struct bt_metrics *metrics; /* borrowed, may be NULL */
+    /* Called when a request has ended; may be NULL. Must not call the scheduler. */
+    void (*on_end)(void *ctx, const struct bt_req_record *record);
+    /* Called for each delivery; NULL costs nothing. */
+    void (*on_tokens)(void *ctx, uint64_t user, int32_t n_tokens, int64_t now_ns);
+    void *ctx;
+};
+
+struct bt_req_spec {
+    uint64_t user;
+    int64_t arrival_ns;     /* intended arrival; <= now at submit */
+    int64_t timeout_ns;     /* from arrival; 0: none. What has been generated is delivered */
+    int32_t n_prompt;       /* > 0 */
+    int32_t max_new_tokens; /* > 0; the scheduler does not know where an answer really ends */
+    int32_t priority;       /* 0 (most urgent) .. BT_MAX_PRIORITY */
+    /* Content of the prompt: hash-block j covers tokens [j * hash_tokens, (j+1) * hash_tokens), ids
+     * are chained. Borrowed until the request has ended. NULL: unique content. */
+    const uint64_t *hashes;
+    int32_t n_hashes;
+    int32_t hash_tokens;
+};
+
+enum bt_admit { BT_ADMIT_OK, BT_ADMIT_REJECT };
+
+enum bt_plan_status {
+    BT_PLAN_READY, /* *plan is to be submitted */
+    BT_PLAN_IDLE,  /* nothing to do until a submit or a complete */
+    BT_PLAN_WAIT,  /* nothing to do before *wake_ns (window, timeout) unless something happens */
+};
+
+struct bt_sched;
+
+/* Takes all memory from the arena. BT_ERR_ARG names the option, its value and what is allowed. */
+BT_NODISCARD enum bt_code bt_sched_create(struct bt_arena *arena, const struct bt_sched_opts *opts,
+                                          struct bt_sched **out, struct bt_error *err);
+
+/* A request arrives. On BT_ADMIT_REJECT it has ended already (record delivered, *handle void). */
+enum bt_admit bt_sched_submit(struct bt_sched *s, const struct bt_req_spec *spec, int64_t now_ns,
+                              struct bt_req_handle *handle);
+
+/* Ends a request early; its tokens so far are in the record. False when it has ended already. */
+bool bt_sched_cancel(struct bt_sched *s, struct bt_req_handle h, int64_t now_ns);
+
+/* Plans the next step. At most inflight_max plans are alive; with so many it answers IDLE. */
+enum bt_plan_status bt_sched_plan(struct bt_sched *s, int64_t now_ns,
+                                  const struct bt_step_plan **plan, int64_t *wake_ns);
+
+/* Takes the result of the oldest plan alive; now_ns = result->done_ns. The plan is void after. */
+void bt_sched_complete(struct bt_sched *s, const struct bt_step_result *result, int64_t now_ns);
+
+/* State as the routers, hooks and gauges see it. */
+struct bt_sched_state {
+    int32_t n_waiting, n_running, n_swapped;
+    int32_t max_seqs; /* in force */
+    int32_t kv_blocks_total, kv_blocks_used, kv_blocks_cached;
+    int32_t n_inflight;
+    int64_t tokens_waiting; /* prompt tokens not yet computed, of waiting and running requests */
+    int64_t kv_tokens;
+    bool spec_on;
+    enum bt_block_reason block;
+};
+void bt_sched_get_state(const struct bt_sched *s, struct bt_sched_state *out);
+
+/* Prompt tokens of this content that the prefix cache holds now (for prefix-aware routing). */
+int32_t bt_sched_cached_tokens(const struct bt_sched *s, const struct bt_req_spec *spec);
+
+/* Live changes by hooks: speculation allowed or not; nothing else moves. */
+void bt_sched_allow_spec(struct bt_sched *s, bool allowed);
+
+/* Capacity of the result arrays a caller must own for this scheduler. */
+int32_t bt_sched_max_copies(const struct bt_sched *s);
+
+/* Running hash of every plan made (requests, tokens, contexts, copies): the proof of sharing. */
+uint64_t bt_sched_plan_hash(const struct bt_sched *s);
+
+/* Asserts every invariant of requests, queues and pool. O(everything): tests and debug builds. */
+void bt_sched_check(const struct bt_sched *s);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
