@@ -6,8 +6,8 @@
  * turn picoseconds into integer nanoseconds by carrying the remainder along, so that jumping n
  * steps and stepping them land on the same nanosecond.
  */
-#ifndef BT_ENGINE_CORE_COST_H
-#define BT_ENGINE_CORE_COST_H
+#ifndef BT_SIM_COST_COST_H
+#define BT_SIM_COST_COST_H
 
 #include "engine/core/error.h"
 
