@@ -35,6 +35,9 @@ void bt_hist_record(struct bt_hist *h, int64_t value, int64_t count);
 /* Adds b's counts to a; both have the same sub_bits. */
 void bt_hist_merge(struct bt_hist *a, const struct bt_hist *b);
 
+/* Rank, 1 .. n, of the nearest-rank percentile 0 < p <= 100 of n > 0 values in ascending order. */
+int64_t bt_percentile_rank(int64_t n, double p);
+
 /* Nearest-rank percentile, 0 < p <= 100: an upper bound of the bucket, never above max. -1 when
  * empty. */
 int64_t bt_hist_percentile(const struct bt_hist *h, double p);

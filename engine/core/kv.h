@@ -34,14 +34,15 @@ struct bt_kv_key {
 };
 
 struct bt_kv_opts {
-    int32_t n_blocks;      /* > 0 */
-    int32_t n_host_blocks; /* >= 0 */
+    int32_t n_blocks;      /* 1 .. BT_MAX_BLOCKS */
+    int32_t n_host_blocks; /* 0 .. BT_MAX_BLOCKS */
     bool prefix_cache;     /* false: lookups miss, nothing is kept */
 };
 
 struct bt_kv;
 
-/* Takes a pool from the arena. BT_ERR_ARG for a bad count, BT_ERR_NOMEM. */
+/* Takes a pool from the arena: 36 to 44 bytes a block (8 without the prefix cache), 4 a host
+ * block. BT_ERR_ARG for a bad count, BT_ERR_NOMEM. */
 BT_NODISCARD enum bt_code bt_kv_create(struct bt_arena *arena, const struct bt_kv_opts *opts,
                                        struct bt_kv **out, struct bt_error *err);
 
@@ -62,6 +63,9 @@ void bt_kv_retain(struct bt_kv *kv, int32_t block);
  * front of a prefix longest, release a sequence's blocks from its last to its first. */
 void bt_kv_release(struct bt_kv *kv, int32_t block);
 
+/* Releases a block table of n blocks from its last to its first. */
+void bt_kv_release_n(struct bt_kv *kv, const int32_t *blocks, int32_t n);
+
 int32_t bt_kv_ref_count(const struct bt_kv *kv, int32_t block);
 
 /* The block that holds this content, with one more reference, or BT_KV_NONE. */
@@ -72,10 +76,11 @@ int32_t bt_kv_lookup(struct bt_kv *kv, struct bt_kv_key key);
 int32_t bt_kv_peek(const struct bt_kv *kv, struct bt_kv_key key, bool *cached);
 
 /* Names the content of a used block. When the content is known in another block already the older
- * one stays the known one and nothing changes: returns false. */
+ * one stays the known one and nothing changes: returns false. A block that has another key already
+ * is a programmer's error; the same key again is true. */
 bool bt_kv_publish(struct bt_kv *kv, int32_t block, struct bt_kv_key key);
 
-/* Host blocks for swap: all or nothing. */
+/* Host blocks for swap: all or nothing. Releasing one that is not in use asserts. */
 BT_NODISCARD bool bt_kv_host_acquire(struct bt_kv *kv, int32_t n, int32_t *out);
 void bt_kv_host_release(struct bt_kv *kv, const int32_t *blocks, int32_t n);
 
