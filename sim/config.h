@@ -50,9 +50,9 @@ struct bt_config {
     int32_t tp;
     int32_t replicas;    /* BT_AUTO: the planner finds the number */
     int32_t redundancy;  /* spare replicas that are paid for and may fail: N+1 is 1 */
-    int32_t weights;     /* enum bt_weight_format, BT_AUTO: the checkpoint's */
-    int32_t activations; /* enum bt_act_format, BT_AUTO: 16-bit */
-    int32_t kv_dtype;    /* enum bt_kv_format, BT_AUTO: 16-bit */
+    int32_t weights;     /* enum bt_weight_format; 0: the checkpoint's */
+    int32_t activations; /* enum bt_act_format; 0: 16-bit */
+    int32_t kv_dtype;    /* enum bt_kv_format; 0: 16-bit */
     int32_t kv_block_tokens;
     int32_t kv_layout; /* enum bt_kv_layout */
     int64_t kv_blocks; /* measured pool; 0: derived */
@@ -101,6 +101,7 @@ enum bt_field_type {
     BT_FIELD_ENUM,     /* int32_t, one of `names` */
     BT_FIELD_SIZE,     /* int64_t bytes: 24GiB, 64GB, 1024 */
     BT_FIELD_DURATION, /* int64_t ns; text in the field's unit (s or ms) */
+    BT_FIELD_WINDOW,   /* two int64_t ns, low then high; text "5" or "2..10" in ms */
     BT_FIELD_SPEC, /* struct bt_spec_config: none|draft=M,k=K[,acceptance=F]|self=N,k=K|medusa=H */
 };
 
@@ -142,6 +143,12 @@ bool bt_config_is_default(const struct bt_config *c, const struct bt_config_fiel
 
 /* Checks that need more than one field (window low <= high, max_batched_tokens >= max_seqs ...). */
 BT_NODISCARD enum bt_code bt_config_check(const struct bt_config *c, struct bt_error *err);
+
+/* Parses "none", "draft=M,k=K[,acceptance=F[:F...]]", "self=N,k=K", "medusa=H"; further keys
+ * adaptive=on|off, off-above=B. Several acceptances, divided by colons, are by position. */
+BT_NODISCARD enum bt_code bt_spec_config_parse(const char *text, const char *where,
+                                               struct bt_spec_config *out, struct bt_error *err);
+void bt_spec_config_format(const struct bt_spec_config *s, char *out, size_t out_bytes);
 
 /* Parses "24GiB", "1.5 GB", "4096": B, KB, MB, GB, TB, KiB, MiB, GiB, TiB. */
 BT_NODISCARD enum bt_code bt_parse_size(const char *text, int64_t *out, struct bt_error *err);
