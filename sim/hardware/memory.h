@@ -1,0 +1,117 @@
+/* Where the memory of one GPU goes: weights, draft, workspace, what is set aside, and the KV pool.
+ *
+ * Every byte a program sees has one home:
+ *   usable = reserved + weights + draft + workspace + KV pool + remainder
+ * and what does not fit is an answer with its arithmetic, not an error. Each stack accounts in its
+ * own way; the table of stacks in memory.c is where another one is added. Pure and thread-safe.
+ *
+ * Stack berth:
+ *   reserved   the larger of (1 - mem_fraction) of the usable memory and the CUDA context
+ *   weights    bt_arch_weight_bytes of one tensor-parallel rank
+ *   draft      the draft's weights (sharded like the target when its heads allow it, else a copy on
+ *              each rank), or Medusa heads: hidden x hidden and a bias each, 16-bit
+ *   workspace  the step's buffers for T = max(max_batched_tokens, max_seqs) tokens, b bytes an
+ *              activation, r bytes a residual (4 when the model's residual leaves FP16's range):
+ *                T (hidden (r + b) + max(q + 2 kv + q, 3 intermediate) b)     residual, norm, layer
+ *                + T (max(hidden, q, intermediate) + 4)                       int8 activations only
+ *                + max_seqs (1 + lookahead) vocab 4                           FP32 logits
+ *                + max_seqs heads (head_dim + 2) 4 x 8                        split-KV partial sums
+ *                + max_seqs ceil(max_model_len / block) 4                     block tables
+ *   KV pool    the rest in whole blocks; a block holds the K and V of all layers of target and
+ * draft
+ */
+#ifndef BT_SIM_HARDWARE_MEMORY_H
+#define BT_SIM_HARDWARE_MEMORY_H
+
+#include "engine/core/arch.h"
+#include "engine/core/error.h"
+#include "engine/core/gpu.h"
+#include "sim/config.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { BT_MEMORY_TEXT_BYTES = 384 };
+
+struct bt_memory_opts {
+    const struct bt_arch *arch;     /* borrowed */
+    const struct bt_arch *draft;    /* borrowed; NULL: no draft model */
+    const struct bt_gpu *gpu;       /* borrowed */
+    const char *stack;              /* NULL: "berth" */
+    enum bt_weight_format weights;  /* zero: the checkpoint's */
+    enum bt_act_format activations; /* zero: the checkpoint's 16-bit type */
+    enum bt_kv_format kv;           /* zero: the checkpoint's 16-bit type; the draft's KV too */
+    enum bt_weight_format draft_weights; /* zero: the draft checkpoint's */
+    bool quantise_lm_head;
+    int32_t medusa_heads;     /* 0: none */
+    int32_t lookahead_tokens; /* KV slots a sequence keeps for draft tokens */
+    int32_t tp;               /* ranks; 0: 1 */
+    enum bt_kv_layout layout;
+    int32_t block_tokens;       /* 0: 16; ignored when contiguous */
+    int64_t kv_blocks;          /* a measured pool instead of the derived one; 0: derived */
+    int64_t gpu_memory_bytes;   /* pretend a card of this size; 0: the card's usable memory */
+    double mem_fraction;        /* (0, 1]; 0: 0.90 */
+    int32_t max_model_len;      /* tokens; 0: the model's, or what the pool holds if that is less */
+    int32_t max_seqs;           /* 0: 256 */
+    int32_t max_batched_tokens; /* 0: 2048 */
+};
+
+struct bt_memory_plan {
+    bool fits;
+    int64_t weights_bytes;
+    int64_t draft_bytes;
+    int64_t workspace_bytes;
+    int64_t reserved_bytes;
+    int64_t kv_bytes_per_token;       /* of the target, one rank */
+    int64_t draft_kv_bytes_per_token; /* of the draft; 0 without one */
+    int64_t kv_pool_bytes;            /* whole blocks; 0 when nothing fits */
+    int64_t kv_blocks_total;          /* contiguous: sequences of max_model_len */
+    int64_t kv_tokens_total;
+    double max_concurrency; /* sequences of max_model_len (+ lookahead) that the pool holds */
+
+    int64_t usable_bytes;    /* what a program sees, or gpu_memory_bytes */
+    int64_t remainder_bytes; /* less than a block; negative: what is missing when it does not fit */
+    int64_t block_bytes;
+    int32_t block_tokens;
+    int32_t block_tokens_16bit; /* tokens of the 16-bit class in a block of the same bytes */
+    int32_t max_model_len;      /* in force */
+    bool max_model_len_lowered; /* below the model's because the pool holds no more */
+    bool kv_blocks_given;
+    int32_t tp;
+    enum bt_weight_format weights; /* resolved */
+    enum bt_act_format activations;
+    enum bt_kv_format kv;
+    struct bt_weight_bytes weight_parts;
+    char reason[BT_MEMORY_TEXT_BYTES]; /* "" when it fits; "does not fit: 26.0 GB of weights ..." */
+    char arithmetic[BT_MEMORY_TEXT_BYTES]; /* the sum, term by term */
+};
+
+/* A part of the stacked picture, in order from the bottom. */
+struct bt_memory_part {
+    const char *name; /* "weights", "draft", "workspace", "kv", "reserved", "unused" */
+    int64_t bytes;
+};
+
+enum { BT_MEMORY_PARTS = 6 };
+
+/* Accounts for one rank's GPU. BT_ERR_ARG names the option that is out of its range, a stack that
+ * is not known, or a tp that the model cannot be shared by; not fitting is plan->fits == false. */
+BT_NODISCARD enum bt_code bt_memory_account(const struct bt_memory_opts *opts,
+                                            struct bt_memory_plan *plan, struct bt_error *err);
+
+/* The parts of a plan; their sum is usable_bytes unless it does not fit or the pool was given. */
+void bt_memory_parts(const struct bt_memory_plan *plan, struct bt_memory_part out[BT_MEMORY_PARTS]);
+
+/* Stacks that can be accounted for, ended by NULL. */
+const char *const *bt_memory_stacks(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
