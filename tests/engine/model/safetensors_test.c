@@ -55,8 +55,8 @@ Test(dtype, narrowing_rounds_to_nearest_even)
         {0x1p-25f, 0x0000, 0x3300},          /* half of it: a tie, to zero */
         {0x1.8p-25f, 0x0001, 0x3340},        /**/
         {-0.0f, 0x8000, 0x8000},             /**/
-        {0x1.ffcp-15f, 0x03ff, 0x387f},      /* the greatest subnormal, nearly */
-        {0x1.fffp-15f, 0x0400, 0x3880},      /* rounds up to the least normal */
+        {0x1.ff8p-15f, 0x03ff, 0x3880},      /* the greatest subnormal */
+        {0x1.ffcp-15f, 0x0400, 0x3880},      /* a tie, to the least normal */
         {3.4028235e38f, 0x7c00, 0x7f80},     /* FLT_MAX rounds to infinity in BF16 */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
