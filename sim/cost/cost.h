@@ -10,6 +10,8 @@
 #define BT_SIM_COST_COST_H
 
 #include "engine/core/error.h"
+#include "engine/core/executor.h"
+#include "engine/core/trust.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,17 +51,29 @@ struct bt_cost_ops {
     /* Required. n >= 1 decode-only steps of this batch (no prefill, no speculation), starting at
      * b->decode_ctx; sequence contexts grow by one each step. Sums of n calls of step, exactly. */
     void (*span)(const void *self, const struct bt_batch *b, int32_t n, struct bt_cost_parts *out);
-    /* Required. Time of copying n_blocks blocks to (out) or from (in) the host, ps. */
-    int64_t (*copy_ps)(const void *self, bool out, int32_t n_blocks);
+    /* Required. Time of copying n_blocks >= 0 blocks, ps: to the host or from it over the link with
+     * nothing else on it, or from one place on the device to another (copy on write). */
+    int64_t (*copy_ps)(const void *self, enum bt_copy_kind kind, int32_t n_blocks);
     void (*destroy)(void *self); /* Required. */
 };
+
+enum { BT_COST_NAME_BYTES = 64 };
 
 struct bt_cost {
     const struct bt_cost_ops *ops;
     void *self;              /* owned; immutable after creation: threads may share it */
     double peak_flops_per_s; /* of one replica, for utilisation */
     double peak_bytes_per_s;
+    /* Rate of the host link with both directions busy over the sum of the rates of each alone,
+     * 0.5 (half duplex) .. 1. */
+    double duplex_share;
+    enum bt_trust trust;              /* of the weakest operation .. */
+    char weakest[BT_COST_NAME_BYTES]; /* .. and its name */
+    double step_error;                /* relative bound of a step's time; < 0: unknown */
 };
+
+/* Frees the model; a zeroed struct is allowed. */
+void bt_cost_fini(struct bt_cost *c);
 
 #ifdef __cplusplus
 }
