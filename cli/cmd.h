@@ -1,0 +1,18 @@
+/* The declaration of every command; each is defined in cli/cmd_<name>.c. Threading: const data. */
+#ifndef BT_CLI_CMD_H
+#define BT_CLI_CMD_H
+
+#include "cli/command.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+extern const struct bt_command bt_cmd_help;
+extern const struct bt_command bt_cmd_version;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

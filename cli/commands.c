@@ -1,0 +1,8 @@
+#include "cli/cmd.h"
+#include "cli/command.h"
+
+const struct bt_command *const bt_commands[] = {
+    &bt_cmd_help,
+    &bt_cmd_version,
+    NULL,
+};
