@@ -192,8 +192,9 @@ static enum bt_code check_positional(const struct bt_cli *cli, struct bt_error *
                 command->arguments);
     }
     if (n > command->max_positional) {
-        BT_FAIL(err, BT_ERR_ARG, 0, "'%s' is one argument too many: berth %s %s",
-                cli->args.positional[command->max_positional], command->name, command->arguments);
+        BT_FAIL(err, BT_ERR_ARG, 0, "'%s' is one argument too many: berth %s%s%s",
+                cli->args.positional[command->max_positional], command->name,
+                command->arguments[0] == '\0' ? "" : " ", command->arguments);
     }
     return BT_OK;
 }
@@ -235,7 +236,8 @@ static int report(const struct bt_command *command, const struct bt_error *err, 
     fprintf(stderr, "berth%s%s: %s\n", space, name,
             err->code == BT_OK ? bt_code_name(code) : err->msg);
     if (code == BT_ERR_ARG) {
-        fprintf(stderr, "See `berth help%s%s`.\n", space, name);
+        bool is_help = command == NULL || strcmp(name, "help") == 0;
+        fprintf(stderr, "See `berth help%s%s`.\n", is_help ? "" : " ", is_help ? "" : name);
     }
     return bt_exit_status(code);
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_BYTES = 512, CELL_BYTES = 1024 };
+enum { PATH_BYTES = 512 };
 
 /* ---- cells ---- */
 
@@ -19,52 +19,63 @@ static bool is_scalar(const json_t *value)
     return !json_is_object(value) && !json_is_array(value);
 }
 
-static void append_text(char *cell, const char *text)
-{
-    size_t n = strlen(cell);
-    (void)snprintf(cell + n, CELL_BYTES - n, "%s", text);
-}
-
-static void format_scalar(char cell[CELL_BYTES], const json_t *value, const char *name,
-                          enum bt_unit unit)
+static void print_scalar(FILE *f, const json_t *value, const char *name, enum bt_unit unit)
 {
     char number[BT_OUT_NUMBER_BYTES];
     if (value == NULL || json_is_null(value)) {
-        append_text(cell, "-");
+        fputc('-', f);
     } else if (json_is_string(value)) {
-        append_text(cell, json_string_value(value));
+        (void)fputs(json_string_value(value), f);
     } else if (json_is_boolean(value)) {
-        append_text(cell, json_is_true(value) ? "yes" : "no");
-    } else {
+        (void)fputs(json_is_true(value) ? "yes" : "no", f);
+    } else if (json_is_number(value)) {
         bt_unit_format(number, json_number_value(value),
                        unit == BT_UNIT_AUTO ? bt_unit_of_name(name) : unit);
-        append_text(cell, number);
+        (void)fputs(number, f);
+    } else {
+        (void)fputs("...", f);
     }
 }
 
-/* A scalar, or the scalars of a list separated by commas. */
-static void format_cell(char cell[CELL_BYTES], const json_t *value, const char *name,
-                        enum bt_unit unit)
+/* A scalar, or the scalars of a list separated by commas; the caller frees. */
+static char *cell_text(const json_t *value, const char *name, enum bt_unit unit)
 {
-    cell[0] = '\0';
-    if (!json_is_array(value)) {
-        format_scalar(cell, value, name, unit);
-        return;
+    char *text = NULL;
+    size_t n_bytes = 0;
+    FILE *f = open_memstream(&text, &n_bytes);
+    BT_ASSERT(f != NULL);
+    size_t n_items = json_array_size(value);
+    if (!json_is_array(value) || n_items == 0) {
+        print_scalar(f, json_is_array(value) ? NULL : value, name, unit);
     }
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        append_text(cell, i == 0 ? "" : ", ");
-        format_scalar(cell, json_array_get(value, i), name, unit);
+    for (size_t i = 0; i < n_items; i++) {
+        (void)fputs(i == 0 ? "" : ", ", f);
+        print_scalar(f, json_array_get(value, i), name, unit);
     }
-    if (json_array_size(value) == 0) {
-        append_text(cell, "-");
-    }
+    BT_ASSERT(fclose(f) == 0);
+    return text;
 }
 
+/* Numbers of a column line up at their right; those of a list of fields have nothing in common. */
 static void add_cell(struct bt_grid *g, const json_t *value, const char *name, enum bt_unit unit)
 {
-    char cell[CELL_BYTES];
-    format_cell(cell, value, name, unit);
-    bt_grid_add(g, cell, json_is_number(value));
+    char *text = cell_text(value, name, unit);
+    bt_grid_add(g, text, json_is_number(value));
+    free(text);
+}
+
+static void add_field(struct bt_grid *g, const char *title, const json_t *value, const char *name,
+                      enum bt_unit unit)
+{
+    char *text = cell_text(value, name, unit);
+    bt_grid_add(g, title, false);
+    bt_grid_add(g, text, false);
+    free(text);
+}
+
+static bool is_rows(const json_t *value)
+{
+    return json_is_array(value) && json_is_object(json_array_get(value, 0));
 }
 
 /* ---- blocks ---- */
@@ -94,7 +105,7 @@ static void print_grid(struct writer *w, struct bt_grid *g, const char *title, b
     bt_grid_fini(g);
 }
 
-/* The members that the rows show, in the order of their first appearance, as an object. */
+/* The plain members of the rows, in the order of their first appearance, as an object. */
 static json_t *columns_of(const json_t *rows)
 {
     json_t *columns = bt_out_object();
@@ -103,7 +114,8 @@ static json_t *columns_of(const json_t *rows)
         for (void *it = json_object_iter(row); it != NULL; it = json_object_iter_next(row, it)) {
             const json_t *value = json_object_iter_value(it);
             const char *key = json_object_iter_key(it);
-            if (!json_is_object(value) && json_object_get(columns, key) == NULL) {
+            bool fits = !json_is_object(value) && !is_rows(value);
+            if (fits && json_object_get(columns, key) == NULL) {
                 bt_out_set(columns, key, json_null());
             }
         }
@@ -247,11 +259,6 @@ static void flush_fields(struct writer *w, struct bt_grid *fields, const char *t
     bt_grid_init(fields, 2);
 }
 
-static bool is_rows(const json_t *value)
-{
-    return json_is_array(value) && json_is_object(json_array_get(value, 0));
-}
-
 /* Every member in order; nested objects with their path as the title. */
 static void print_members(struct writer *w, const json_t *object, const char *title)
 {
@@ -277,8 +284,7 @@ static void print_members(struct writer *w, const json_t *object, const char *ti
                            title == NULL ? "" : ".", key);
             print_members(w, value, path);
         } else {
-            bt_grid_add(&fields, key, false);
-            add_cell(&fields, value, key, BT_UNIT_AUTO);
+            add_field(&fields, key, value, key, BT_UNIT_AUTO);
         }
         it = json_object_iter_next(walked, it);
     }
@@ -298,8 +304,7 @@ static void print_fields(struct writer *w, const json_t *object, const struct bt
         const struct bt_out_column *column = &part->columns[c];
         const json_t *value = bt_out_at(object, column->path);
         if (value != NULL) {
-            bt_grid_add(&g, title_of(column), false);
-            add_cell(&g, value, last_name(column->path), column->unit);
+            add_field(&g, title_of(column), value, last_name(column->path), column->unit);
         }
     }
     print_grid(w, &g, part->title, false);
