@@ -9,6 +9,7 @@ enum {
     BT_MAX_BLOCK_TOKENS = 1 << 20, /* contiguous layout: a block is a whole sequence */
     BT_MAX_BLOCKS = 1 << 26,       /* KV blocks of a pool: 2^30 tokens at 16 a block */
     BT_MAX_PRIORITY = 15,          /* priority classes 0 (most urgent) to 15 */
+    BT_MAX_REPLICAS = 1 << 16,     /* replicas of one run */
     BT_MAX_REQUESTS = 1 << 24,     /* requests resident in one scheduler */
 };
 
