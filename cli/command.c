@@ -1,5 +1,6 @@
 #include "cli/command.h"
 
+#include "cli/config_opts.h"
 #include "engine/core/suggest.h"
 
 #include <stdarg.h>
@@ -59,6 +60,9 @@ int32_t bt_command_tables(const struct bt_command *command,
     if (command->n_opts > 0) {
         tables[n++] = (struct bt_opt_table){
             .title = "Options", .opts = command->opts, .n_opts = command->n_opts};
+    }
+    if (command->takes_config) {
+        tables[n++] = bt_config_opt_table();
     }
     tables[n++] = (struct bt_opt_table){.title = "Options of every command",
                                         .opts = common_opts,
