@@ -113,8 +113,8 @@ Test(config, values_that_exclude_each_other_are_refused)
     bt_config_init(&c);
     struct bt_error err = {0};
     cr_expect_eq(bt_config_check(&c, &err), BT_ERR_ARG);
-    strcpy(c.model, "llama-2-7b");
-    strcpy(c.gpu, "h200");
+    memcpy(c.model, "llama-2-7b", sizeof "llama-2-7b");
+    memcpy(c.gpu, "h200", sizeof "h200");
     cr_expect_eq(bt_config_check(&c, NULL), BT_OK);
     c.max_batched_tokens = 100;
     err = (struct bt_error){0};
