@@ -35,7 +35,7 @@ static const struct bt_opt *declared(const struct bt_args *args, const char *nam
 static enum bt_code fail_unknown(const struct bt_args *args, const char *name, int n_bytes,
                                  struct bt_error *err)
 {
-    const char *names[MAX_OPTIONS];
+    const char *names[MAX_OPTIONS] = {NULL};
     int32_t n = 0;
     for (int32_t t = 0; t < args->n_tables; t++) {
         for (int32_t i = 0; i < args->tables[t].n_opts && n < MAX_OPTIONS; i++) {
@@ -135,7 +135,7 @@ static enum bt_code fail_word(const struct bt_opt *opt, const char *text, struct
     char words[HELP_TEXT_BYTES];
     BT_ASSERT(strlen(opt->allowed) < sizeof words);
     (void)snprintf(words, sizeof words, "%s", opt->allowed);
-    const char *names[MAX_WORDS];
+    const char *names[MAX_WORDS] = {NULL};
     int32_t n = 0;
     for (char *at = words; n < MAX_WORDS;) {
         names[n++] = at;

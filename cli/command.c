@@ -124,7 +124,7 @@ static int32_t candidate_names(const char *group, char buf[MAX_COMMANDS][NAME_BY
 static void set_unknown(const char *group, const char *word, struct bt_error *err)
 {
     char buf[MAX_COMMANDS][NAME_BYTES];
-    const char *names[MAX_COMMANDS];
+    const char *names[MAX_COMMANDS] = {NULL};
     int32_t n = candidate_names(group, buf, names);
     const char *near_name = bt_suggest(word, names, n);
     const char *space = group == NULL ? "" : " ";

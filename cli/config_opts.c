@@ -142,7 +142,7 @@ const struct bt_config_field *bt_config_field_named(const char *key, const char 
     if (f != NULL) {
         return f;
     }
-    const char *names[2 * MAX_FIELDS];
+    const char *names[2 * MAX_FIELDS] = {NULL};
     int32_t n = 0;
     for (f = bt_config_fields; f->path != NULL; f++) {
         names[n++] = f->path;

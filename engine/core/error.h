@@ -67,8 +67,12 @@ const char *bt_code_name(enum bt_code code);
 /* Prints the failed condition to stderr and aborts. */
 BT_NORETURN void bt_assert_fail(const char *cond, const char *file, int line);
 
+/* Returns the code itself, so that the compiler sees that it is not BT_OK. */
 #define BT_FAIL(err, code, detail, ...)                                                            \
-    return bt_error_set((err), (code), (detail), __FILE__, __LINE__, __VA_ARGS__)
+    do {                                                                                           \
+        (void)bt_error_set((err), (code), (detail), __FILE__, __LINE__, __VA_ARGS__);              \
+        return (code);                                                                             \
+    } while (0)
 
 #define BT_TRY(expr)                                                                               \
     do {                                                                                           \
