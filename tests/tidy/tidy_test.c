@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_COLUMNS = 100, MAX_LINES = 900, PATH_BYTES = 512, WORD_BYTES = 256 };
+enum { MAX_COLUMNS = 100, MAX_LINES = 900, MAX_BODY = 70, PATH_BYTES = 512, WORD_BYTES = 256 };
 
 /* ---- rules as data ---- */
 
@@ -347,6 +347,30 @@ static void check_lines(struct report *r, const char *path, const char *text)
     }
 }
 
+/* Bodies stand between a brace at the start of a line and its closing twin. A longer one needs a
+ * comment above its function that says "Long because". */
+static void check_functions(struct report *r, const char *path, const char *text)
+{
+    int line = 1, open_line = 0;
+    const char *open = NULL, *last_close = text;
+    for (const char *at = text; *at != '\0'; line++) {
+        if (*at == '{') {
+            open = at;
+            open_line = line;
+        } else if (*at == '}') {
+            const char *reason = strstr(last_close, "Long because");
+            bool excused = open != NULL && reason != NULL && reason < open;
+            if (open != NULL && line - open_line - 1 > MAX_BODY && !excused) {
+                found(r, path, open_line, "function-lines", "a body of more than 70 lines");
+            }
+            open = NULL;
+            last_close = at;
+        }
+        at += strcspn(at, "\n");
+        at += *at == '\n';
+    }
+}
+
 static const char *layer_of(const char *path)
 {
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
@@ -430,6 +454,9 @@ static void check_file(struct report *r, const char *path, const char *text)
     if (is_source(path)) {
         strip_c(code);
         check_includes(r, path, code);
+        if (!starts_with(path, "tests/")) {
+            check_functions(r, path, text);
+        }
     } else if (ends_with(path, ".lua")) {
         strip_lua(code);
     }
@@ -588,5 +615,25 @@ Test(tidy, long_files_are_found)
     compile_rules();
     cr_expect_eq(count("lines", "sim/a.c", text), 1);
     cr_expect_eq(count("lines", "tests/sim/a.c", text), 0);
+    free_rules();
+}
+
+Test(tidy, long_functions_are_found)
+{
+    static char text[1024];
+    char *body = text + snprintf(text, sizeof text, "int f(void)\n{\n");
+    for (int i = 0; i < MAX_BODY; i++) {
+        memcpy(body + 2 * i, ";\n", 2);
+    }
+    char *end = body + 2 * MAX_BODY;
+    compile_rules();
+    memcpy(end, "}\n", 3);
+    cr_expect_eq(count("function-lines", "sim/a.c", text), 0);
+    memcpy(end, ";\n}\n", 5);
+    cr_expect_eq(count("function-lines", "sim/a.c", text), 1);
+    cr_expect_eq(count("function-lines", "tests/sim/a.c", text), 0);
+    char excused[sizeof text + 64];
+    (void)snprintf(excused, sizeof excused, "/* Long because it parses. */\n%s", text);
+    cr_expect_eq(count("function-lines", "sim/a.c", excused), 0);
     free_rules();
 }
