@@ -1,15 +1,17 @@
 /* What a run did: per-request latencies, counts, and time-averaged gauges, overall and by window.
  *
  * One bt_metrics collects a whole run, fed by the scheduler of each replica (requests, deliveries)
- * and by the loop (steps, gauges). Memory is taken at create (as untouched pages: a small run
- * touches little), nothing is allocated later. Threading: one thread.
+ * and by the loop (steps, gauges). Memory is taken at create as untouched pages, 32 bytes a request
+ * and 32 a run of gaps; a small run touches little, nothing is allocated later. Threading: one
+ * thread.
  *
  * Latencies. TTFT = first token - arrival, TPOT = (last - first) / (n_out - 1), left out for one
  * token; E2E = end - arrival; queue = first scheduled - arrival. They cover finished requests that
  * arrived after the warm-up. ITL = gaps between deliveries (a delivery of several tokens is one
  * gap, then zeros), of every request that arrived after the warm-up, whatever became of it.
- * Percentiles are nearest-rank; exact up to exact_max samples (of ITL: runs of equal gaps), beyond
- * that from a histogram: then rel_error is 2^-10, and a percentile is at most that much too high.
+ * Percentiles are nearest-rank; exact up to exact_max requests (ITL: itl_exact_max runs of equal
+ * gaps; a batch that steps together makes one run a step), beyond that from a histogram: then
+ * rel_error is 2^-10, and a percentile is at most that much too high.
  *
  * SLOs. A request is good when it finished and its own TTFT, TPOT, largest gap, E2E and queue time
  * keep the limit of every SLO on that metric, whatever the SLO's statistic; a value that it does
@@ -21,8 +23,9 @@
  *
  * Time averages cover first arrival to horizon, warm-up included, of all replicas: fractions are
  * means over replicas, running and waiting are sums. The utilisations divide by that time, idle or
- * not. host_fraction = host / (host + busy). kv_waste = 1 - tokens / slots of used blocks, batch
- * fill = sequences / max_seqs in force, averaged by the busy time of the steps.
+ * not, and are NAN when the peak is not known. host_fraction = host / (host + busy). kv_waste = 1 -
+ * tokens / slots of used blocks, batch fill = sequences / max_seqs in force, averaged by the busy
+ * time of the steps.
  *
  * Little's law, two checks, both 0 but for rounding. little_error: the number in the system,
  * integrated from arrive to end calls in the order of the calls, against the sum of sojourn times
@@ -184,10 +187,9 @@ struct bt_step_usage {
 };
 
 struct bt_metrics_opts {
-    int32_t n_replicas; /* 1 .. BT_MAX_REPLICAS */
-    /* Samples kept for exact percentiles, 0: 1,000,000. Addresses taken are 64 bytes each, so who
-     * knows how many requests come gives that. */
-    int64_t exact_max;
+    int32_t n_replicas;        /* 1 .. BT_MAX_REPLICAS */
+    int64_t exact_max;         /* requests kept for exact percentiles; 0: 1,000,000 */
+    int64_t itl_exact_max;     /* runs of equal gaps kept likewise; 0: 1,000,000 */
     int64_t warmup_until_ns;   /* requests that arrive before this are left out; 0: none */
     double peak_flops_per_s;   /* of one replica; 0: unknown */
     double peak_bytes_per_s;   /* of one replica; 0: unknown */
