@@ -61,11 +61,10 @@ struct bt_metrics {
     int64_t steps, prefill_tokens, decode_tokens;
     int64_t kv_total_now, kv_used_now, kv_used_peak;
 
-    /* Little's law; times from the first arrival call on, so that the sums stay small. */
-    int64_t n_system, system_t_ns, base_ns;
-    double system_area_ns;
-    double arrive_sum_ns; /* of the calls */
-    double ended_arrival_sum_ns, sojourn_sum_ns;
+    /* Little's law; times since the first call of arrive, so that the sums stay small. */
+    int64_t base_ns, last_event_ns;
+    double arrive_sum_ns, end_sum_ns;            /* of the calls */
+    double ended_arrival_sum_ns, sojourn_sum_ns; /* of the records */
 
     int64_t spec_emitted;
     int64_t verified[BT_MAX_SPEC_K + 1][BT_MAX_SPEC_K + 1]; /* [proposed][accepted] */
@@ -238,25 +237,17 @@ static struct window_sums *window_at(struct bt_metrics *m, int64_t t_ns)
 
 /* Requests. */
 
-static void system_advance(struct bt_metrics *m, int64_t t_ns)
-{
-    int64_t to_ns = max_i64(t_ns, m->system_t_ns);
-    m->system_area_ns += (double)m->n_system * (double)(to_ns - m->system_t_ns);
-    m->system_t_ns = to_ns;
-}
-
 void bt_metrics_arrive(struct bt_metrics *m, int64_t arrival_ns)
 {
     BT_ASSERT(arrival_ns >= 0);
     if (m->arrived == 0) {
-        m->first_arrival_ns = m->base_ns = m->system_t_ns = arrival_ns;
+        m->first_arrival_ns = m->base_ns = arrival_ns;
         m->origin_ns = arrival_ns - arrival_ns % m->width_ns;
     }
     m->arrived++;
     m->first_arrival_ns = min_i64(m->first_arrival_ns, arrival_ns);
     m->warmup_requests += arrival_ns < m->opts.warmup_until_ns;
-    system_advance(m, arrival_ns);
-    m->n_system++;
+    m->last_event_ns = max_i64(m->last_event_ns, arrival_ns);
     m->arrive_sum_ns += (double)(arrival_ns - m->base_ns);
     window_at(m, arrival_ns)->arrived++;
 }
@@ -331,8 +322,8 @@ void bt_metrics_end(struct bt_metrics *m, const struct bt_req_record *r)
     m->outcomes[r->outcome]++;
     m->rejects[r->reject]++;
     m->degraded += r->degraded;
-    system_advance(m, r->end_ns);
-    m->n_system--;
+    m->last_event_ns = max_i64(m->last_event_ns, r->end_ns);
+    m->end_sum_ns += (double)(r->end_ns - m->base_ns);
     m->ended_arrival_sum_ns += (double)(r->arrival_ns - m->base_ns);
     m->sojourn_sum_ns += (double)(r->end_ns - r->arrival_ns);
 
@@ -687,15 +678,13 @@ static void summarize_spec(const struct bt_metrics *m, struct bt_summary *out)
 static void summarize_little(const struct bt_metrics *m, const struct window_sums *all,
                              int64_t horizon_ns, struct bt_summary *out)
 {
-    /* When some are alive their arrivals are known from the calls alone. */
-    double alive_ns = 0.0;
-    if (m->n_system > 0) {
-        alive_ns = (double)m->n_system * (double)(horizon_ns - m->base_ns) -
-                   (m->arrive_sum_ns - m->ended_arrival_sum_ns);
+    double alive_until_ns = (double)(m->arrived - m->ended) * (double)(horizon_ns - m->base_ns);
+    /* The integral of the number in the system: each end takes from it what lies after the end. */
+    double area_ns = m->end_sum_ns + alive_until_ns - m->arrive_sum_ns;
+    double sojourn_ns = m->sojourn_sum_ns;
+    if (m->arrived > m->ended) {
+        sojourn_ns += alive_until_ns - (m->arrive_sum_ns - m->ended_arrival_sum_ns);
     }
-    double sojourn_ns = m->sojourn_sum_ns + alive_ns;
-    double area_ns =
-        m->system_area_ns + (double)m->n_system * (double)(horizon_ns - m->system_t_ns);
     double gauge_ns = all->running_ns + all->waiting_ns + all->swapped_ns;
     out->little_error = ratio(fabs(area_ns - sojourn_ns), fmax(area_ns, sojourn_ns));
     out->little_gauge_error = ratio(fabs(gauge_ns - sojourn_ns), fmax(gauge_ns, sojourn_ns));
@@ -739,7 +728,7 @@ void bt_metrics_finish(struct bt_metrics *m, int64_t horizon_ns, int64_t running
 {
     BT_ASSERT(running >= 0 && waiting >= 0);
     BT_ASSERT(m->arrived == m->ended + running + waiting);
-    BT_ASSERT(m->arrived == 0 || horizon_ns >= m->system_t_ns);
+    BT_ASSERT(m->arrived == 0 || horizon_ns >= m->last_event_ns);
     for (int32_t i = 0; i < m->opts.n_replicas; i++) {
         integrate(m, &m->replicas[i], horizon_ns);
     }

@@ -27,13 +27,15 @@
  * tokens / slots of used blocks, batch fill = sequences / max_seqs in force, averaged by the busy
  * time of the steps.
  *
- * Little's law, two checks, both 0 but for rounding. little_error: the number in the system,
- * integrated from arrive to end calls in the order of the calls, against the sum of sojourn times
- * of the records (those alive: until the horizon). little_gauge_error: running + waiting + swapped
- * of the gauges, integrated, against the same sum; it is 0 when the gauge is set at every change.
+ * Little's law, the time-integral of the number in the system = the sum of the times in it, is
+ * checked twice; both errors are relative, and 0 but for rounding. little_error takes the number
+ * from the arrive and end calls, the times from the records: it tells of records that disagree with
+ * the arrivals announced. little_gauge_error takes the number from the gauges (running + waiting +
+ * swapped), so it tells of a scheduler that loses count; it needs the gauge at every change of
+ * state, else it is the sampling error of the gauges. Requests still alive count until the horizon.
  *
  * The bottleneck answers "what would have to grow for requests to be served sooner?". The rule, for
- * a window and for the whole run alike (n.b. time = of all replicas, from gauges and steps):
+ * a window and for the whole run alike, over the time of all replicas:
  *  1. compute, when steps reach 0.6 of peak FLOP/s while running and the device is active (busy,
  *     host, or stalled) for 0.8 of the time: behind a saturated device a queue fills whatever
  *     limit comes first, and a higher limit would not help.
