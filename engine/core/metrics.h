@@ -105,7 +105,7 @@ struct bt_req_record {
     int32_t priority;
     int32_t replica;
     enum bt_outcome outcome;
-    enum bt_reject reject;
+    enum bt_reject reject; /* BT_REJECT_NONE unless the outcome is REJECTED */
     bool degraded;
 };
 
@@ -162,7 +162,7 @@ const char *bt_stat_name(enum bt_stat s);
 const char *bt_block_reason_name(enum bt_block_reason r);
 const char *bt_bottleneck_name(enum bt_bottleneck b); /* compute, bandwidth, kv, max_seqs ... */
 
-/* State of one replica between two moments; bt_metrics_advance integrates it over time. */
+/* State of one replica from one moment on; bt_metrics_gauge integrates it over time. */
 struct bt_gauge {
     int32_t n_running; /* resident sequences */
     int32_t n_waiting;
