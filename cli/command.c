@@ -1,6 +1,7 @@
 #include "cli/command.h"
 
 #include "cli/config_opts.h"
+#include "cli/run_opts.h"
 #include "engine/core/suggest.h"
 
 #include <stdarg.h>
@@ -60,6 +61,12 @@ int32_t bt_command_tables(const struct bt_command *command,
     if (command->n_opts > 0) {
         tables[n++] = (struct bt_opt_table){
             .title = "Options", .opts = command->opts, .n_opts = command->n_opts};
+    }
+    if (command->takes_run) {
+        tables[n++] = bt_run_opt_table();
+    }
+    if (command->takes_trace) {
+        tables[n++] = bt_trace_opt_table();
     }
     if (command->takes_config) {
         tables[n++] = bt_config_opt_table();

@@ -47,7 +47,9 @@ struct bt_command {
     int32_t n_examples;
     const struct bt_opt *opts; /* its own options */
     int32_t n_opts;
-    bool takes_config; /* also takes every option of the configuration (sim/config.h) */
+    bool takes_config; /* also every option of the configuration (sim/config.h) */
+    bool takes_trace;  /* also those of reading a trace (cli/run_opts.h) */
+    bool takes_run;    /* also those of making a run (cli/run_opts.h) */
     int32_t min_positional, max_positional;
     const char *notes; /* shown after the options; NULL: none */
     bt_command_fn *run;

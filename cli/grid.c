@@ -33,7 +33,10 @@ void bt_grid_add(struct bt_grid *g, const char *text, bool right)
     size_t n_bytes = strlen(text) + 1;
     char *copy = malloc(n_bytes);
     BT_ASSERT(copy != NULL);
-    memcpy(copy, text, n_bytes);
+    for (size_t i = 0; i < n_bytes; i++) {
+        bool is_control = (text[i] > 0 && text[i] < ' ') || text[i] == 0x7f;
+        copy[i] = is_control ? ' ' : text[i];
+    }
     g->cells[g->n_cells++] = (struct bt_grid_cell){.text = copy, .right = right};
 }
 

@@ -31,7 +31,8 @@ void bt_grid_init(struct bt_grid *g, int32_t n_columns);
 /* Frees the cells and zeroes the grid. */
 void bt_grid_fini(struct bt_grid *g);
 
-/* Adds the next cell, rows being filled from left to right. */
+/* Adds the next cell, rows being filled from left to right. Control characters become spaces: a
+ * name must neither break a row nor drive the terminal. */
 void bt_grid_add(struct bt_grid *g, const char *text, bool right);
 
 /* Prints every row, two spaces between columns and `indent` spaces before, none at line ends. The

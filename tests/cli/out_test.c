@@ -326,6 +326,15 @@ Test(out, widths_are_those_of_a_terminal)
     cr_expect_eq(bt_text_width("a\xff"), 2);
 }
 
+Test(out, names_cannot_break_a_table)
+{
+    json_t *doc = json_pack("{s:[{s:s,s:i}]}", "rows", "name", "a\nb\x1b[2J", "n", 1);
+    char *text = render(doc, BT_OUT_TABLE, NULL);
+    cr_expect_str_eq(text, "rows\n  name     n\n  a b [2J  1\n", "%s", text);
+    free(text);
+    json_decref(doc);
+}
+
 Test(progress, line_shows_share_rate_and_time_left)
 {
     struct bt_progress p = {.label = "replay", .noun = "requests"};

@@ -1,0 +1,56 @@
+/* Options that commands share beside the configuration: how a trace is read, and how a run is made.
+ * Threading: the main thread.
+ */
+#ifndef BT_CLI_RUN_OPTS_H
+#define BT_CLI_RUN_OPTS_H
+
+#include "cli/args.h"
+#include "engine/core/metrics.h"
+#include "sim/workload/trace.h"
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum bt_executor_kind { BT_EXECUTOR_SIM, BT_EXECUTOR_CPU, BT_EXECUTOR_CUDA };
+
+struct bt_run_opts {
+    struct bt_slo slos[BT_MAX_SLOS];
+    int32_t n_slos;
+    double warmup; /* share of the span, 0 .. 0.9; NAN: not given */
+    uint64_t seed;
+    int32_t jobs;            /* threads, >= 1 */
+    const char *per_request; /* borrowed file name; NULL: none */
+    const char *timeseries;  /* borrowed file name; NULL: none */
+    enum bt_executor_kind executor;
+};
+
+/* --format, --columns, --rate-scale, --from, --to, --limit, --spread-ticks. */
+struct bt_opt_table bt_trace_opt_table(void);
+
+/* --slo, --warmup, --seed, --jobs, --price, --per-request, --timeseries, --executor. */
+struct bt_opt_table bt_run_opt_table(void);
+
+/* Reads the options of bt_trace_opt_table; texts are borrowed from args. The seed of spreading is
+ * left 0. BT_ERR_ARG when --to is not after --from. */
+BT_NODISCARD enum bt_code bt_trace_opts_read(const struct bt_args *args, struct bt_trace_opts *out,
+                                             struct bt_error *err);
+
+/* Reads the options of bt_run_opt_table but --price; --jobs defaults to this machine's cores.
+ * BT_ERR_ARG names the option. */
+BT_NODISCARD enum bt_code bt_run_opts_read(const struct bt_args *args, struct bt_run_opts *out,
+                                           struct bt_error *err);
+
+/* The next --price GPU=USD_PER_H: *at starts at 0; *gpu is copied into name. False after the last.
+ * BT_ERR_ARG for what is not a name and a price >= 0. */
+BT_NODISCARD enum bt_code bt_price_next(const struct bt_args *args, int32_t *at, char *name,
+                                        size_t name_bytes, double *usd_per_h, bool *more,
+                                        struct bt_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
