@@ -109,7 +109,7 @@ enum { BT_OUT_NUMBER_BYTES = 40 };
 void bt_out_shortest(char buf[BT_OUT_NUMBER_BYTES], double x);
 
 /* The unit that a name's suffix says; BT_UNIT_NONE when it says none. */
-enum bt_unit bt_unit_of_name(const char *name);
+enum bt_unit bt_unit_by_suffix(const char *name);
 
 /* x with its unit, for people. */
 void bt_unit_format(char buf[BT_OUT_NUMBER_BYTES], double x, enum bt_unit unit);

@@ -30,7 +30,7 @@ static void print_scalar(FILE *f, const json_t *value, const char *name, enum bt
         (void)fputs(json_is_true(value) ? "yes" : "no", f);
     } else if (json_is_number(value)) {
         bt_unit_format(number, json_number_value(value),
-                       unit == BT_UNIT_AUTO ? bt_unit_of_name(name) : unit);
+                       unit == BT_UNIT_AUTO ? bt_unit_by_suffix(name) : unit);
         (void)fputs(number, f);
     } else {
         (void)fputs("...", f);

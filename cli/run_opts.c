@@ -1,7 +1,6 @@
 #include "cli/run_opts.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -156,26 +155,5 @@ enum bt_code bt_run_opts_read(const struct bt_args *args, struct bt_run_opts *ou
     out->executor = strcmp(executor, "sim") == 0   ? BT_EXECUTOR_SIM
                     : strcmp(executor, "cpu") == 0 ? BT_EXECUTOR_CPU
                                                    : BT_EXECUTOR_CUDA;
-    return BT_OK;
-}
-
-enum bt_code bt_price_next(const struct bt_args *args, int32_t *at, char *name, size_t name_bytes,
-                           double *usd_per_h, bool *more, struct bt_error *err)
-{
-    const char *text = bt_args_next(args, "price", at);
-    *more = text != NULL;
-    if (text == NULL) {
-        return BT_OK;
-    }
-    size_t n_name = strcspn(text, "=");
-    char *end = NULL;
-    double price = text[n_name] == '=' ? strtod(text + n_name + 1, &end) : NAN;
-    bool is_price = end != NULL && end != text + n_name + 1 && *end == '\0' && isfinite(price);
-    if (n_name == 0 || n_name >= name_bytes || !is_price || price < 0) {
-        BT_FAIL(err, BT_ERR_ARG, 0, "--price: '%s' is not GPU=USD, as h200=3.59", text);
-    }
-    memcpy(name, text, n_name);
-    name[n_name] = '\0';
-    *usd_per_h = price;
     return BT_OK;
 }

@@ -38,16 +38,10 @@ struct bt_opt_table bt_run_opt_table(void);
 BT_NODISCARD enum bt_code bt_trace_opts_read(const struct bt_args *args, struct bt_trace_opts *out,
                                              struct bt_error *err);
 
-/* Reads the options of bt_run_opt_table but --price; --jobs defaults to this machine's cores.
- * BT_ERR_ARG names the option. */
+/* Reads the options of bt_run_opt_table but --price, which bt_price_list_override takes; --jobs
+ * defaults to this machine's cores. BT_ERR_ARG names the option. */
 BT_NODISCARD enum bt_code bt_run_opts_read(const struct bt_args *args, struct bt_run_opts *out,
                                            struct bt_error *err);
-
-/* The next --price GPU=USD_PER_H: *at starts at 0; *gpu is copied into name. False after the last.
- * BT_ERR_ARG for what is not a name and a price >= 0. */
-BT_NODISCARD enum bt_code bt_price_next(const struct bt_args *args, int32_t *at, char *name,
-                                        size_t name_bytes, double *usd_per_h, bool *more,
-                                        struct bt_error *err);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@ static bool ends_with(const char *name, const char *suffix)
     return n >= m && memcmp(name + n - m, suffix, m) == 0;
 }
 
-enum bt_unit bt_unit_of_name(const char *name)
+enum bt_unit bt_unit_by_suffix(const char *name)
 {
     /* The longer suffix first: _bytes_per_s also ends in _per_s, and that in _s. */
     static const struct {

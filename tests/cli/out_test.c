@@ -290,7 +290,7 @@ Test(out, units_are_readable)
     };
     char buf[BT_OUT_NUMBER_BYTES];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        bt_unit_format(buf, cases[i].x, bt_unit_of_name(cases[i].name));
+        bt_unit_format(buf, cases[i].x, bt_unit_by_suffix(cases[i].name));
         cr_expect_str_eq(buf, cases[i].text, "%s: got %s, want %s", cases[i].name, buf,
                          cases[i].text);
     }

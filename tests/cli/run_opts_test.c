@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_WORDS = 24 };
+enum { MAX_WORDS = 32 };
 
 static enum bt_code parse(struct bt_args *args, const char *line, struct bt_error *err)
 {
@@ -123,37 +123,6 @@ Test(run_opts, mistakes_name_the_option)
     cr_expect_eq(bt_run_opts_read(&args, &run, &err), BT_ERR_ARG);
     cr_expect_eq(strncmp(err.msg, "--slo: ", 7), 0, "%s", err.msg);
     bt_args_fini(&args);
-}
-
-Test(run_opts, prices)
-{
-    struct bt_args args;
-    cr_assert_eq(parse(&args, "--price h200=3.5 --price l40s=0", NULL), BT_OK);
-    int32_t at = 0;
-    char name[16];
-    double usd = 0;
-    bool more = false;
-    cr_assert_eq(bt_price_next(&args, &at, name, sizeof name, &usd, &more, NULL), BT_OK);
-    cr_expect_str_eq(name, "h200");
-    cr_expect_eq(usd, 3.5);
-    cr_assert_eq(bt_price_next(&args, &at, name, sizeof name, &usd, &more, NULL), BT_OK);
-    cr_expect_str_eq(name, "l40s");
-    cr_assert_eq(bt_price_next(&args, &at, name, sizeof name, &usd, &more, NULL), BT_OK);
-    cr_expect_not(more);
-    bt_args_fini(&args);
-
-    static const char *const bad[] = {
-        "h200", "=3", "h200=", "h200=-1", "h200=x", "h200=nan", "a-name-that-is-too-long=1"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        char line[64];
-        struct bt_error err = {0};
-        (void)snprintf(line, sizeof line, "--price %s", bad[i]);
-        cr_assert_eq(parse(&args, line, NULL), BT_OK);
-        at = 0;
-        cr_expect_eq(bt_price_next(&args, &at, name, sizeof name, &usd, &more, &err), BT_ERR_ARG,
-                     "%s", bad[i]);
-        bt_args_fini(&args);
-    }
 }
 
 /* Two options of one name in the tables of a command would hide each other. */
