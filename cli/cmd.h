@@ -9,6 +9,7 @@ extern "C" {
 #endif
 
 extern const struct bt_command bt_cmd_help;
+extern const struct bt_command bt_cmd_memory;
 extern const struct bt_command bt_cmd_version;
 
 #ifdef __cplusplus

@@ -2,6 +2,7 @@
 #include "cli/command.h"
 
 const struct bt_command *const bt_commands[] = {
+    &bt_cmd_memory,
     &bt_cmd_help,
     &bt_cmd_version,
     NULL,

@@ -12,6 +12,7 @@ enum {
     DEFAULT_MAX_SEQS = 256,
     DEFAULT_MAX_BATCHED_TOKENS = 2048,
     ATTENTION_SPLITS = 8, /* partial results a sequence that split-KV attention may keep */
+    MAX_SEQS_AUTO = 1024, /* where `auto` stops growing: the most that engines take */
 };
 
 /* Options with their defaults filled in and checked. */
@@ -334,6 +335,55 @@ static void explain(const struct account *a, struct bt_memory_plan *p)
     }
     (void)snprintf(p->reason, sizeof p->reason, "does not fit: %s in %s%s; %s", what, ranks, card,
                    advice);
+}
+
+int32_t bt_config_lookahead_tokens(const struct bt_config *c)
+{
+    switch (c->spec.kind) {
+    case BT_SPEC_NONE:
+        return 0;
+    case BT_SPEC_DRAFT:
+    case BT_SPEC_SELF:
+        return c->spec.k;
+    case BT_SPEC_MEDUSA:
+        return c->spec.medusa_heads;
+    }
+    BT_ASSERT(!"a kind of speculation");
+    return 0;
+}
+
+int32_t bt_config_max_seqs(const struct bt_config *c)
+{
+    if (c->max_seqs != BT_AUTO) {
+        return c->max_seqs;
+    }
+    return c->max_batched_tokens < MAX_SEQS_AUTO ? c->max_batched_tokens : MAX_SEQS_AUTO;
+}
+
+struct bt_memory_opts bt_memory_opts_of(const struct bt_config *c, const struct bt_arch *arch,
+                                        const struct bt_arch *draft, const struct bt_gpu *gpu)
+{
+    BT_ASSERT((draft != NULL) == (c->spec.kind == BT_SPEC_DRAFT));
+    return (struct bt_memory_opts){
+        .arch = arch,
+        .draft = draft,
+        .gpu = gpu,
+        .stack = c->stack[0] != '\0' ? c->stack : NULL,
+        .weights = (enum bt_weight_format)c->weights,
+        .activations = (enum bt_act_format)c->activations,
+        .kv = (enum bt_kv_format)c->kv_dtype,
+        .medusa_heads = c->spec.kind == BT_SPEC_MEDUSA ? c->spec.medusa_heads : 0,
+        .lookahead_tokens = bt_config_lookahead_tokens(c),
+        .tp = c->tp,
+        .layout = (enum bt_kv_layout)c->kv_layout,
+        .block_tokens = c->kv_block_tokens,
+        .kv_blocks = c->kv_blocks,
+        .gpu_memory_bytes = c->gpu_memory_bytes,
+        .mem_fraction = c->mem_fraction,
+        .max_model_len = c->max_model_len,
+        .max_seqs = bt_config_max_seqs(c),
+        .max_batched_tokens = c->max_batched_tokens,
+    };
 }
 
 enum bt_code bt_memory_account(const struct bt_memory_opts *opts, struct bt_memory_plan *plan,

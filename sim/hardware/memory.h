@@ -99,6 +99,18 @@ struct bt_memory_part {
 
 enum { BT_MEMORY_PARTS = 6 };
 
+/* Draft tokens that one verification may bring: KV slots a sequence keeps for them; 0 without
+ * speculation. */
+int32_t bt_config_lookahead_tokens(const struct bt_config *c);
+
+/* Most sequences that run together; where max_seqs is auto, as far as it may grow. */
+int32_t bt_config_max_seqs(const struct bt_config *c);
+
+/* The accounting that a configuration asks for; arch, draft (NULL unless the configuration names a
+ * draft model) and gpu are borrowed, and so is the configuration's stack. */
+struct bt_memory_opts bt_memory_opts_of(const struct bt_config *c, const struct bt_arch *arch,
+                                        const struct bt_arch *draft, const struct bt_gpu *gpu);
+
 /* Accounts for one rank's GPU. BT_ERR_ARG names the option that is out of its range, a stack that
  * is not known, or a tp that the model cannot be shared by; not fitting is plan->fits == false. */
 BT_NODISCARD enum bt_code bt_memory_account(const struct bt_memory_opts *opts,

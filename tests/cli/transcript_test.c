@@ -103,3 +103,8 @@ Test(transcript, shell)
 {
     check("shell");
 }
+
+Test(transcript, memory)
+{
+    check("memory");
+}
