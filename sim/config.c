@@ -212,8 +212,7 @@ enum bt_code bt_parse_size(const char *text, int64_t *out, struct bt_error *err)
             text);
 }
 
-/* Range of a field in words: "integer 1..256 or auto". */
-static void describe_range(const struct bt_config_field *f, char *out, size_t n)
+void bt_config_describe(const struct bt_config_field *f, char *out, size_t n)
 {
     const char *or_auto = f->allows_auto ? " or auto" : "";
     const char *space = f->unit[0] != '\0' ? " " : "";
@@ -256,7 +255,7 @@ static enum bt_code bad_value(const struct bt_config_field *f, const char *text,
                               struct bt_error *err)
 {
     char range[256];
-    describe_range(f, range, sizeof range);
+    bt_config_describe(f, range, sizeof range);
     BT_FAIL(err, BT_ERR_ARG, 0, "%s: expected %s, got \"%s\"", where, range, text);
 }
 

@@ -126,6 +126,9 @@ extern const struct bt_config_field bt_config_fields[];
 const struct bt_config_field *bt_config_find(const char *path);
 const struct bt_config_field *bt_config_find_option(const char *option);
 
+/* What a field allows, in words: "integer 1..64 GPUs", "recompute, swap or auto". */
+void bt_config_describe(const struct bt_config_field *f, char *out, size_t out_bytes);
+
 /* All defaults. */
 void bt_config_init(struct bt_config *c);
 
