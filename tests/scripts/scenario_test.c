@@ -1,0 +1,229 @@
+#include "scripts/host/scenario.h"
+
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static enum bt_code parse(const char *text, struct bt_scenario *s, struct bt_error *err)
+{
+    *err = (struct bt_error){0};
+    return bt_scenario_parse(text, strlen(text), "dir/s.lua", s, err);
+}
+
+static const char SUPPORT[] =
+    "local w, slo = require 'berth.workload', require 'berth.slo'\n"
+    "local berth = require 'berth'\n"
+    "return {\n"
+    "  name = 'support-13b', seed = 7,\n"
+    "  model = 'llama-2-13b', stack = 'berth',\n"
+    "  gpu = { 'rtx4090', 'h200' }, tp = { 1, 2 }, replicas = 'auto', redundancy = 1,\n"
+    "  weights = { 'fp16', 'int8', 'int4-g128' }, activations = { 'fp16', 'int8-dynamic' },\n"
+    "  kv = { dtype = { 'fp16', 'int8' }, block_tokens = { 8, 16, 32 } },\n"
+    "  batching = { mode = 'continuous', max_seqs = 'auto',\n"
+    "               window_ms = w.dynamic { low = 2, high = 10 } },\n"
+    "  preempt = { 'recompute', 'swap' },\n"
+    "  spec = { false, { draft = 'tinyllama-1.1b', k = 4, acceptance = 0.72,\n"
+    "                    off_above_batch = 8 } },\n"
+    "  workload = w.poisson { rate_per_s = 50, duration_s = 120,\n"
+    "    prompt = w.lognormal { mean = 650, p95 = 900 }, shared_prefix_tokens = 500,\n"
+    "    output = w.lognormal { mean = 80, p95 = 200 } },\n"
+    "  slo = slo { e2e_s = { p95 = 1.5 }, memory_headroom = 0.10, accuracy_drop_points = 1.5 },\n"
+    "  budget = { usd_per_h = 20 },\n"
+    "}\n";
+
+Test(scenario, the_designs_example_is_read_whole)
+{
+    struct bt_scenario s;
+    struct bt_error err;
+    cr_assert_eq(parse(SUPPORT, &s, &err), BT_OK, "%s", err.msg);
+    cr_expect_str_eq(s.name, "support-13b");
+    cr_expect_eq(s.seed, 7);
+    cr_expect_str_eq(s.base.gpu, "rtx4090");
+    cr_expect_eq(s.base.replicas, BT_AUTO);
+    cr_expect_eq(s.base.max_seqs, BT_AUTO);
+    cr_expect_eq(s.base.window_low_ns, 2000000);
+    cr_expect_eq(s.base.window_high_ns, 10000000);
+    cr_expect_eq(s.base.spec.kind, BT_SPEC_NONE);
+    cr_expect_eq(s.n_dims, 8);
+    cr_expect_eq(bt_scenario_n_configs(&s), 2 * 2 * 3 * 2 * 2 * 3 * 2 * 2);
+    cr_expect_eq(s.n_slos, 1);
+    cr_expect_eq(s.slos[0].metric, BT_SLO_E2E);
+    cr_expect_eq(s.slos[0].stat, BT_STAT_P95);
+    cr_expect_eq(s.slos[0].limit_ns, 1500000000);
+    cr_expect_float_eq(s.memory_headroom, 0.1, 1e-12);
+    cr_expect_float_eq(s.accuracy_drop_points, 1.5, 1e-12);
+    cr_expect_float_eq(s.budget_usd_per_h, 20, 1e-12);
+    cr_expect_eq(s.workload.kind, BT_WORKLOAD_GENERATED);
+    cr_expect_eq(s.workload.n_prefixes, 1);
+    cr_expect_eq(s.workload.prefixes[0].tokens, 500);
+    cr_expect_float_eq(s.workload.prompt.p95, 900, 1e-12);
+    cr_expect_float_eq(s.warmup_fraction, 0.1, 1e-12);
+
+    /* Dimensions are in the order of their keys, the last one fastest. */
+    struct bt_config c;
+    char label[256];
+    bt_scenario_config(&s, bt_scenario_n_configs(&s) - 1, &c, label, sizeof label);
+    cr_expect_str_eq(c.gpu, "h200");
+    cr_expect_eq(c.tp, 2);
+    cr_expect_eq(c.kv_block_tokens, 32);
+    cr_expect_eq(c.spec.kind, BT_SPEC_DRAFT);
+    cr_expect_eq(c.spec.off_above_batch, 8);
+    cr_expect_float_eq(c.spec.acceptance[0], 0.72, 1e-12);
+    cr_expect_str_eq(label, "activations=int8-dynamic gpu=h200 kv.block_tokens=32 kv.dtype=int8 "
+                            "preempt=swap spec=draft=tinyllama-1.1b,k=4,acceptance=0.72,"
+                            "off-above=8 tp=2 weights=int4-g128");
+    bt_scenario_fini(&s);
+}
+
+Test(scenario, variants_override_the_base_and_its_dimensions)
+{
+    static const char text[] =
+        "return { model = 'm', gpu = 'h200', kv = { dtype = {'fp16','int8'} },"
+        " batching = { max_seqs = 8 },"
+        " variants = { { label = 'base' },"
+        "              { label = 'wide', batching = { max_seqs = 64 } },"
+        "              { label = 'int8', kv = { dtype = 'int8' } } } }";
+    struct bt_scenario s;
+    struct bt_error err;
+    cr_assert_eq(parse(text, &s, &err), BT_OK, "%s", err.msg);
+    cr_expect_eq(bt_scenario_n_configs(&s), 5);
+    static const char *const labels[] = {"base kv.dtype=fp16", "base kv.dtype=int8",
+                                         "wide kv.dtype=fp16", "wide kv.dtype=int8", "int8"};
+    for (int64_t i = 0; i < 5; i++) {
+        struct bt_config c;
+        char label[128];
+        bt_scenario_config(&s, i, &c, label, sizeof label);
+        cr_expect_str_eq(label, labels[i]);
+        cr_expect_eq(c.max_seqs, i == 2 || i == 3 ? 64 : 8);
+    }
+    bt_scenario_fini(&s);
+}
+
+/* Each message names the file, the key's path, the value and what is allowed. */
+static const struct {
+    const char *name, *text;
+    enum bt_code code;
+    const char *message;
+} BAD[] = {
+    {"unknown key", "return { modle = 'x' }", BT_ERR_INPUT,
+     "dir/s.lua: modle: unknown key; did you mean \"model\"?"},
+    {"unknown nested key", "return { kv = { dtyp = 'x' } }", BT_ERR_INPUT,
+     "dir/s.lua: kv.dtyp: unknown key; did you mean \"dtype\"?"},
+    {"wrong type", "return { kv = { block_tokens = '16' } }", BT_ERR_INPUT,
+     "dir/s.lua: kv.block_tokens: expected integer 1..1048576 tokens, got \"16\""},
+    {"out of range", "return { kv = { block_tokens = 0 } }", BT_ERR_INPUT,
+     "dir/s.lua: kv.block_tokens: expected integer 1..1048576 tokens, got \"0\""},
+    {"fraction for an integer", "return { tp = 1.5 }", BT_ERR_INPUT,
+     "dir/s.lua: tp: expected integer 1..64 GPUs, got \"1.5\""},
+    {"boolean for a name", "return { model = true }", BT_ERR_INPUT,
+     "dir/s.lua: model: expected a name of 1..511 bytes, got true"},
+    {"bad value in a list", "return { weights = { 'fp16', 'int3' } }", BT_ERR_INPUT,
+     "dir/s.lua: weights[2]: expected default, fp32, fp16, bf16, int8, int8-tensor, int4-g128, "
+     "int4-g64, int4-g32, int4-tensor or fp8, got \"int3\""},
+    {"twice in a list", "return { tp = { 1, 2, 1 } }", BT_ERR_INPUT,
+     "dir/s.lua: tp[3]: expected a value that is not in the list already, got 1"},
+    {"table where a text is due", "return { kv = 'int8' }", BT_ERR_INPUT,
+     "dir/s.lua: kv: expected a table, got \"int8\""},
+    {"unknown spec key", "return { spec = { draft = 'a', k = 2, speed = 1 } }", BT_ERR_INPUT,
+     "dir/s.lua: spec.speed: unknown key; did you mean \"self\"?"},
+    {"acceptance out of range", "return { spec = { draft = 'a', k = 2, acceptance = 1.2 } }",
+     BT_ERR_INPUT, "dir/s.lua: spec.acceptance: expected number 0..1, got 1.2"},
+    {"slo metric", "return { slo = { e2e = { p95 = 1 } } }", BT_ERR_INPUT,
+     "dir/s.lua: slo.e2e: unknown key; did you mean \"e2e_s\"?"},
+    {"slo statistic", "return { slo = { e2e_s = { p96 = 1 } } }", BT_ERR_INPUT,
+     "dir/s.lua: slo.e2e_s.p96: unknown key; did you mean \"p90\"?"},
+    {"negative budget", "return { budget = { usd_per_h = -3 } }", BT_ERR_INPUT,
+     "dir/s.lua: budget.usd_per_h: expected number 1e-06..1e+09, got -3"},
+    {"plain table as workload", "return { workload = { rate_per_s = 1 } }", BT_ERR_INPUT,
+     "dir/s.lua: workload: expected a workload (w.poisson, w.gamma, w.weibull, w.constant, "
+     "w.diurnal, w.closed, w.servegen, w.trace of berth.workload), got a table"},
+    {"key of another workload",
+     "return { workload = require 'berth.workload'.poisson { rate_per_s = 1, users = 3 } }",
+     BT_ERR_INPUT, NULL},
+    {"distribution key",
+     "local w = require 'berth.workload'\n"
+     "return { workload = w.poisson { rate_per_s = 1, duration_s = 1, output = 3,\n"
+     "  prompt = w.lognormal { mean = 5, p99 = 9 } } }",
+     BT_ERR_INPUT, "dir/s.lua: workload.prompt.p99: unknown key; did you mean \"p95\"?"},
+    {"not a table", "return 7", BT_ERR_INPUT,
+     "dir/s.lua: scenario: expected a file that returns a table, got 7"},
+    {"syntax error", "return {", BT_ERR_SCRIPT, NULL},
+    {"endless loop", "while true do end", BT_ERR_SCRIPT,
+     "dir/s.lua:1: stopped after 200000000 instructions: an endless loop?"},
+    {"io", "io.open('x')", BT_ERR_SCRIPT,
+     "dir/s.lua:1: \"io\" is not defined (scenarios have no io, os, debug, load, print, and no "
+     "globals of their own)"},
+    {"os", "os.exit(1)", BT_ERR_SCRIPT,
+     "dir/s.lua:1: \"os\" is not defined (scenarios have no io, os, debug, load, print, and no "
+     "globals of their own)"},
+    {"load", "load('return 1')()", BT_ERR_SCRIPT, NULL},
+    {"random", "return { seed = math.random(3) }", BT_ERR_SCRIPT, NULL},
+    {"global", "x = 1", BT_ERR_SCRIPT, "dir/s.lua:1: assignment to the global \"x\": use local"},
+    {"module", "require 'socket'", BT_ERR_SCRIPT,
+     "dir/s.lua:1: no module \"socket\"; there are berth, berth.workload and berth.slo"},
+    {"memory", "local t = {} for i = 1, 1e9 do t[i] = {} end", BT_ERR_SCRIPT, NULL},
+    {"bytecode", "\x1bLua", BT_ERR_SCRIPT, NULL},
+    {"hook is no function", "return { hooks = { overload = 3 } }", BT_ERR_INPUT,
+     "dir/s.lua: hooks.overload: expected a function, got 3"},
+    {"unknown hook", "return { hooks = { overlod = function() end } }", BT_ERR_INPUT,
+     "dir/s.lua: hooks.overlod: unknown key; did you mean \"overload\"?"},
+    {"variant with a list", "return { variants = { { label = 'a', tp = { 1, 2 } } } }",
+     BT_ERR_INPUT, "dir/s.lua: tp: a variant takes one value, not a list"},
+};
+
+Test(scenario, bad_input_gets_a_message_that_helps)
+{
+    for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
+        struct bt_scenario s;
+        struct bt_error err;
+        cr_expect_eq(parse(BAD[i].text, &s, &err), BAD[i].code, "%s: %s", BAD[i].name, err.msg);
+        if (BAD[i].message != NULL) {
+            cr_expect_str_eq(err.msg, BAD[i].message, "%s: %s", BAD[i].name, err.msg);
+        } else {
+            cr_expect(strstr(err.msg, "s.lua") != NULL || strstr(err.msg, "memory") != NULL,
+                      "%s: %s", BAD[i].name, err.msg);
+        }
+    }
+}
+
+Test(scenario, files_are_relative_to_the_scenario)
+{
+    static const char text[] = "return { workload = require 'berth.workload'.trace {"
+                               " file = 'traces/a.csv', format = 'azure', spread_ticks = false } }";
+    struct bt_scenario s;
+    struct bt_error err;
+    cr_assert_eq(parse(text, &s, &err), BT_OK, "%s", err.msg);
+    cr_expect_str_eq(s.workload.file, "dir/traces/a.csv");
+    cr_expect_eq(s.workload.trace.format, BT_TRACE_AZURE);
+    cr_expect(s.workload.trace.keep_ticks);
+    cr_expect_float_eq(s.warmup_fraction, 0, 1e-12);
+    bt_scenario_fini(&s);
+}
+
+Test(scenario, a_missing_file_is_named)
+{
+    struct bt_scenario s;
+    struct bt_error err = {0};
+    cr_expect_eq(bt_scenario_load("no/such.lua", &s, &err), BT_ERR_IO);
+    cr_expect_str_eq(err.msg, "no/such.lua: cannot open: No such file or directory");
+}
+
+/* docs/SCENARIOS.md shows what this prints. */
+Test(scenario, the_schema_names_every_key)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    bt_scenario_print_schema(f);
+    fclose(f);
+    for (const struct bt_config_field *c = bt_config_fields; c->path != NULL; c++) {
+        char key[128];
+        snprintf(key, sizeof key, "| `%s` |", c->path);
+        cr_expect_not_null(strstr(text, key), "%s", key);
+    }
+    cr_expect_not_null(strstr(text, "| `slo.memory_headroom` |"));
+    cr_expect_not_null(strstr(text, "| `shared_prefix_tokens` |"));
+    free(text);
+}
