@@ -5,6 +5,7 @@
 #include <lualib.h>
 
 #include "cmake/embedded.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,11 +56,13 @@ static struct bt_sandbox *self_of(lua_State *L)
 /* [-0, +0, e] */
 static void count_hook(lua_State *L, lua_Debug *ar)
 {
-    (void)ar;
     struct bt_sandbox *s = self_of(L);
     s->instructions_left -= HOOK_EVERY;
     if (s->instructions_left < 0) {
-        luaL_error(L, "stopped after %I instructions: an endless loop?", (LUAI_UACINT)s->budget);
+        lua_getinfo(L, "Sl", ar);
+        lua_pushfstring(L, "%s:%d: stopped after %I instructions: an endless loop?", ar->short_src,
+                        ar->currentline, (LUAI_UACINT)s->budget);
+        lua_error(L);
     }
 }
 
@@ -249,8 +252,12 @@ enum bt_code bt_sandbox_run(struct bt_sandbox *s, const char *text, size_t text_
     char name[512] = "@";
     strncpy(name + 1, chunk, sizeof name - 2);
     if (luaL_loadbufferx(s->L, text, text_bytes, name, "t") != LUA_OK) {
-        enum bt_code code =
-            bt_error_set(err, BT_ERR_SCRIPT, 0, __FILE__, __LINE__, "%s", lua_tostring(s->L, -1));
+        /* Syntax errors say where they are, a refused binary chunk does not. */
+        const char *why = lua_tostring(s->L, -1);
+        bool says_where = strncmp(why, chunk, strlen(chunk)) == 0;
+        enum bt_code code = BT_ERR_SCRIPT;
+        (void)bt_error_set(err, code, 0, __FILE__, __LINE__, "%s%s%s", says_where ? "" : chunk,
+                           says_where ? "" : ": ", why);
         lua_pop(s->L, 1);
         return code;
     }

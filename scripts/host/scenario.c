@@ -59,11 +59,6 @@ struct load {
     struct bt_variant *variant; /* NULL: the base */
 };
 
-/* One value as the text that bt_config_set takes; checks the Lua type against the field's. The text
- * lies in the arena. [-0, +0, e] */
-static const char *value_text(const struct load *ld, const struct bt_config_field *f, int idx,
-                              const char *path);
-
 static bool type_fits(lua_State *L, const struct bt_config_field *f, int idx)
 {
     int type = lua_type(L, idx);
@@ -192,6 +187,8 @@ static const char *push_spec(const struct load *ld, int idx, const char *path)
     return lua_tostring(L, -1);
 }
 
+/* One value as the text that bt_config_set takes; checks the Lua type against the field's. The text
+ * lies in the arena. [-0, +0, e] */
 static const char *value_text(const struct load *ld, const struct bt_config_field *f, int idx,
                               const char *path)
 {
@@ -271,7 +268,7 @@ static void read_dimension(const struct load *ld, const struct bt_config_field *
         idx = lua_gettop(L);
     }
     int32_t n = (int32_t)lua_rawlen(L, idx);
-    if (n < 1 || n > 1024 || ld->s->n_dims >= BT_PLAN_MAX_DIMS) {
+    if (n < 1 || n > 1024 || ld->s->n_dims >= BT_MAX_DIMS) {
         bt_table_bad(&ld->r, path, "a list of 1..1024 values, and at most 24 such lists", idx);
     }
     const char **values = bt_table_take(&ld->r, n, sizeof *values);
@@ -291,8 +288,7 @@ static void read_dimension(const struct load *ld, const struct bt_config_field *
     }
     set_text(ld, ld->config, f, values[0], path);
     if (n > 1) {
-        ld->s->dims[ld->s->n_dims++] =
-            (struct bt_plan_dim){.field = f, .n_values = n, .values = values};
+        ld->s->dims[ld->s->n_dims++] = (struct bt_dim){.field = f, .n_values = n, .values = values};
     }
     lua_settop(L, top);
 }
@@ -780,7 +776,7 @@ void bt_scenario_config(const struct bt_scenario *s, int64_t i, struct bt_config
     int64_t rest = n_of_variant(s, v);
     BT_ASSERT(i < rest);
     for (int32_t d = 0; d < s->n_dims; d++) {
-        const struct bt_plan_dim *dim = &s->dims[d];
+        const struct bt_dim *dim = &s->dims[d];
         if (variant_sets(v, dim->field)) {
             continue;
         }

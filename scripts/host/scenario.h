@@ -14,7 +14,6 @@
 #include "engine/core/error.h"
 #include "engine/core/metrics.h"
 #include "sim/config.h"
-#include "sim/plan/plan.h"
 #include "sim/run.h"
 #include "sim/workload/spec.h"
 
@@ -27,7 +26,14 @@
 extern "C" {
 #endif
 
-enum { BT_MAX_VARIANTS = 256, BT_MAX_PRICES = 64 };
+enum { BT_MAX_VARIANTS = 256, BT_MAX_PRICES = 64, BT_MAX_DIMS = 24 };
+
+/* A key with more than one value: the values as texts of bt_config_set. */
+struct bt_dim {
+    const struct bt_config_field *field;
+    int32_t n_values;
+    const char *const *values;
+};
 
 /* A named change of the base configuration. */
 struct bt_variant {
@@ -63,7 +69,7 @@ struct bt_scenario {
     uint64_t seed;
     double warmup_fraction;
     struct bt_config base; /* the first value of every dimension */
-    struct bt_plan_dim dims[BT_PLAN_MAX_DIMS];
+    struct bt_dim dims[BT_MAX_DIMS];
     int32_t n_dims;
     struct bt_variant *variants;
     int32_t n_variants;

@@ -10,7 +10,7 @@ function berth.any(values)
   return { __berth = "any", values = values }
 end
 
--- Iterates over a table in the order of its keys (numbers, then strings): `pairs` has no fixed order.
+-- Iterates over a table in the order of its keys (numbers, then strings): `pairs` has no order.
 function berth.sorted_pairs(t)
   local keys = {}
   for k in pairs(t) do

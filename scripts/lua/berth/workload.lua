@@ -12,7 +12,9 @@ local function tagged(kind)
 end
 
 -- Arrivals.
-for _, kind in ipairs { "poisson", "gamma", "weibull", "constant", "diurnal", "closed", "servegen", "trace" } do
+for _, kind in ipairs {
+  "poisson", "gamma", "weibull", "constant", "diurnal", "closed", "servegen", "trace",
+} do
   workload[kind] = tagged(kind)
 end
 
