@@ -2,6 +2,7 @@
 #ifndef BT_SIM_WORKLOAD_INTERNAL_H
 #define BT_SIM_WORKLOAD_INTERNAL_H
 
+#include "sim/workload/describe.h"
 #include "sim/workload/spec.h"
 #include "sim/workload/tick.h"
 
@@ -38,6 +39,13 @@ void bt_trace_counts_finish(struct bt_trace_counts *c, const struct bt_tick_find
 int32_t bt_trace_trim_hashes(const struct bt_trace_row *row);
 
 BT_NODISCARD enum bt_code bt_trace_check_opts(const struct bt_trace_opts *o, struct bt_error *err);
+
+/* Sorts n > 0 lengths and sums them up. */
+void bt_length_summarise(int32_t *lengths, int64_t n, struct bt_length_summary *s);
+
+/* The summary alone of bt_trace_describe. */
+BT_NODISCARD enum bt_code bt_trace_summarise(const struct bt_trace *t, struct bt_trace_summary *s,
+                                             struct bt_error *err);
 
 /* A source that takes the table over on success. */
 BT_NODISCARD enum bt_code bt_source_create_owned_table(struct bt_trace *t, struct bt_source **out,
