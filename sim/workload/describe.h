@@ -59,7 +59,8 @@ BT_NODISCARD enum bt_code bt_trace_describe(const struct bt_trace *t, struct bt_
 /* Writes Lua text of a generated workload like the trace: w.poisson or w.gamma by the CV of the
  * gaps, or w.diurnal when the rate of the minutes varies more than such gaps explain; lengths as
  * w.const, w.lognormal where it fits (Kolmogorov distance <= 0.08), else w.empirical of the bins'
- * means, which keeps the mean exactly. *text is malloc'ed and the caller's. */
+ * means. Prefix reuse is not part of the fit; a comment says how much there was. *text is malloc'ed
+ * and the caller's. */
 BT_NODISCARD enum bt_code bt_trace_fit_lua(const struct bt_trace *t, char **text,
                                            struct bt_error *err);
 

@@ -177,6 +177,11 @@ enum bt_code bt_trace_fit_lua(const struct bt_trace *trace, char **out, struct b
     if (lengths == NULL) {
         BT_FAIL(err, BT_ERR_NOMEM, 0, "trace: no memory for %lld lengths", (long long)s.n);
     }
+    if (!isnan(s.prefix_hit_fraction)) {
+        add(&t,
+            "-- Not in this fit: %.1f%% of the trace's prompt tokens repeat an earlier prefix.\n",
+            100.0 * s.prefix_hit_fraction);
+    }
     add_arrivals(&t, trace, &s);
     for (int32_t side = 0; side < 2; side++) {
         struct bt_length_summary l;

@@ -74,7 +74,7 @@ struct bt_workload_spec {
     struct bt_dist_spec output; /* tokens */
     const struct bt_prefix_spec *prefixes;
     int32_t n_prefixes;
-    double timeout_s; /* default of every class; 0: none. Also SERVEGEN and TRACE */
+    double timeout_s; /* default of every class; 0: none. Also SERVEGEN, and TRACE by file */
     const struct bt_class_spec *classes;
     int32_t n_classes;         /* 0: one class, priority 0 */
     const double *kind_shares; /* shares of the kinds of text; n_kinds 0: one kind */

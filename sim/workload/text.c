@@ -286,7 +286,7 @@ bool bt_parse_iso(const char *s, int32_t n, int64_t *out_ns, bool *has_zone)
         !take_char(&s, end, ':') || !take_number(&s, end, 2, &sec)) {
         return false;
     }
-    if (y < 1700 || y > 2250 || mo < 1 || mo > 12 || d < 1 || d > days_in_month(y, mo) || h > 23 ||
+    if (y < 1900 || y > 2110 || mo < 1 || mo > 12 || d < 1 || d > days_in_month(y, mo) || h > 23 ||
         mi > 59 || sec > 59) {
         return false;
     }

@@ -30,7 +30,8 @@ bool bt_parse_whole(const char *s, int32_t n, int64_t *out);
 bool bt_parse_time(const char *s, int32_t n, enum bt_time_unit unit, int64_t *out_ns);
 
 /* YYYY-MM-DD, T or blank, HH:MM:SS, up to 9 fractional digits, then nothing, Z, +HH, +HHMM or
- * +HH:MM, as nanoseconds of Unix time (UTC when no zone is given). False when malformed. */
+ * +HH:MM, as nanoseconds of Unix time (UTC when no zone is given); years 1900 to 2110. False when
+ * malformed. */
 bool bt_parse_iso(const char *s, int32_t n, int64_t *out_ns, bool *has_zone);
 
 /* True when the text is a decimal number; *value is its approximate value. */

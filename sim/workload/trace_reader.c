@@ -35,6 +35,10 @@ struct bt_trace_reader {
     int64_t hashes_cap;
 };
 
+/* Times lie within this of their clock's zero, so that no difference of two overflows: 146 years.
+ */
+static const int64_t TIME_MAX_NS = INT64_MAX / 2;
+
 enum cell_kind { CELL_MISSING, CELL_TEXT, CELL_WHOLE, CELL_REAL, CELL_OTHER };
 
 /* A value of the current row. */
@@ -142,7 +146,8 @@ static enum bt_code get_date(struct bt_trace_reader *r, enum bt_role role, const
                              int64_t *out_ns, struct bt_error *err)
 {
     bool has_zone;
-    if (c->kind != CELL_TEXT || !bt_parse_iso(c->text.s, c->text.n, out_ns, &has_zone)) {
+    if (c->kind != CELL_TEXT || !bt_parse_iso(c->text.s, c->text.n, out_ns, &has_zone) ||
+        *out_ns > TIME_MAX_NS || *out_ns < -TIME_MAX_NS) {
         return fail_cell(r, role, c,
                          "a time YYYY-MM-DD HH:MM:SS[.fraction of up to 9 digits][zone]", err);
     }
@@ -170,9 +175,9 @@ static enum bt_code get_span(const struct bt_trace_reader *r, enum bt_role role,
                                       : snprintf(text, sizeof text, "%.17g", c->real);
         ok = bt_parse_time(text, (int32_t)n, unit, out_ns);
     }
-    if (!ok) {
+    if (!ok || *out_ns > TIME_MAX_NS || *out_ns < -TIME_MAX_NS) {
         char expected[80];
-        snprintf(expected, sizeof expected, "a number of %s within 292 years", bt_unit_name(unit));
+        snprintf(expected, sizeof expected, "a number of %s within 146 years", bt_unit_name(unit));
         return fail_cell(r, role, c, expected, err);
     }
     return BT_OK;
@@ -438,6 +443,10 @@ static enum bt_code fill_row(struct bt_trace_reader *r, struct bt_trace_row *row
             return fail_cell(r, BT_ROLE_E2E, &c, "a duration (arrival = finish - e2e)", err);
         }
         row->time_ns -= row->measured.e2e_ns;
+        if (row->time_ns < -TIME_MAX_NS) {
+            struct cell c = get_cell(r, BT_ROLE_E2E);
+            return fail_cell(r, BT_ROLE_E2E, &c, "an arrival (finish - e2e) within 146 years", err);
+        }
     }
     if (role[BT_ROLE_PRIORITY].given) {
         BT_TRY(get_whole(r, BT_ROLE_PRIORITY, 0, BT_MAX_PRIORITY, &n, err));
