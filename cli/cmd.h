@@ -10,6 +10,8 @@ extern "C" {
 
 extern const struct bt_command bt_cmd_help;
 extern const struct bt_command bt_cmd_memory;
+extern const struct bt_command bt_cmd_trace_convert;
+extern const struct bt_command bt_cmd_trace_describe;
 extern const struct bt_command bt_cmd_version;
 
 #ifdef __cplusplus
