@@ -117,7 +117,12 @@ static enum bt_code write_target(const struct bt_trace *trace, enum target targe
         (void)fputs(lua, f);
         free(lua);
     } else {
-        BT_TRY(bt_trace_write(trace, target == TARGET_CSV ? BT_TRACE_CSV : BT_TRACE_JSONL, f, err));
+        enum bt_trace_format format = target == TARGET_CSV ? BT_TRACE_CSV : BT_TRACE_JSONL;
+        enum bt_code code = bt_trace_write(trace, format, f, err);
+        if (code != BT_OK) {
+            /* Room is what is missing; the input was fine. */
+            return code == BT_ERR_IO ? BT_ERR_MISSING : code;
+        }
     }
     return bt_out_flush(f, what, err);
 }

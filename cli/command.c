@@ -128,11 +128,32 @@ static int32_t candidate_names(const char *group, char buf[MAX_COMMANDS][NAME_BY
     return n;
 }
 
+/* The names joined by commas, each once. */
+static void join_names(const char *const *names, int32_t n, char *list, size_t list_bytes)
+{
+    size_t used = 0;
+    list[0] = '\0';
+    for (int32_t i = 0; i < n; i++) {
+        if (i == 0 || strcmp(names[i], names[i - 1]) != 0) {
+            int m = snprintf(list + used, list_bytes - used, "%s%s", i == 0 ? "" : ", ", names[i]);
+            BT_ASSERT(m > 0 && (size_t)m < list_bytes - used);
+            used += (size_t)m;
+        }
+    }
+}
+
+/* word NULL: nothing follows the group's name. */
 static void set_unknown(const char *group, const char *word, struct bt_error *err)
 {
     char buf[MAX_COMMANDS][NAME_BYTES];
     const char *names[MAX_COMMANDS] = {NULL};
     int32_t n = candidate_names(group, buf, names);
+    char list[BT_ERROR_MSG_BYTES / 2];
+    join_names(names, n, list, sizeof list);
+    if (word == NULL) {
+        (void)bt_error_set(err, BT_ERR_ARG, 0, __FILE__, __LINE__, "%s: which of %s?", group, list);
+        return;
+    }
     const char *near_name = bt_suggest(word, names, n);
     const char *space = group == NULL ? "" : " ";
     group = group == NULL ? "" : group;
@@ -140,17 +161,10 @@ static void set_unknown(const char *group, const char *word, struct bt_error *er
         (void)bt_error_set(err, BT_ERR_ARG, 0, __FILE__, __LINE__,
                            "unknown command '%s%s%s'; did you mean '%s%s%s'?", group, space, word,
                            group, space, near_name);
-        return;
+    } else {
+        (void)bt_error_set(err, BT_ERR_ARG, 0, __FILE__, __LINE__,
+                           "unknown command '%s%s%s'; there are: %s", group, space, word, list);
     }
-    char list[BT_ERROR_MSG_BYTES / 2] = "";
-    for (int32_t i = 0; i < n; i++) {
-        if (i == 0 || strcmp(names[i], names[i - 1]) != 0) {
-            size_t used = strlen(list);
-            (void)snprintf(list + used, sizeof list - used, "%s%s", i == 0 ? "" : ", ", names[i]);
-        }
-    }
-    (void)bt_error_set(err, BT_ERR_ARG, 0, __FILE__, __LINE__,
-                       "unknown command '%s%s%s'; there are: %s", group, space, word, list);
 }
 
 const struct bt_command *bt_command_find(int argc, char *const *argv, int *n_words,
@@ -162,13 +176,10 @@ const struct bt_command *bt_command_find(int argc, char *const *argv, int *n_wor
             return bt_commands[i];
         }
     }
-    if (!bt_command_is_group(argv[0])) {
-        set_unknown(NULL, argv[0], err);
-    } else if (argc > 1) {
-        set_unknown(argv[0], argv[1], err);
+    if (bt_command_is_group(argv[0])) {
+        set_unknown(argv[0], argc > 1 ? argv[1] : NULL, err);
     } else {
-        (void)bt_error_set(err, BT_ERR_ARG, 0, __FILE__, __LINE__,
-                           "%s: which one? See `berth help %s`", argv[0], argv[0]);
+        set_unknown(NULL, argv[0], err);
     }
     return NULL;
 }

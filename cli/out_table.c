@@ -313,8 +313,14 @@ static void print_fields(struct writer *w, const json_t *object, const struct bt
 static void print_lines(struct writer *w, const json_t *value, const char *title)
 {
     if (json_is_string(value)) {
+        const char *text = json_string_value(value);
+        size_t n = strlen(text);
+        while (n > 0 && text[n - 1] == '\n') {
+            n--;
+        }
         start_block(w, title);
-        fprintf(w->f, "%s\n", json_string_value(value));
+        (void)fwrite(text, 1, n, w->f);
+        fputc('\n', w->f);
     } else if (json_array_size(value) > 0) {
         start_block(w, title);
         for (size_t i = 0; i < json_array_size(value); i++) {

@@ -108,3 +108,8 @@ Test(transcript, memory)
 {
     check("memory");
 }
+
+Test(transcript, trace)
+{
+    check("trace");
+}
