@@ -242,6 +242,21 @@ static enum bt_code bind_known(struct bt_columns *c, const struct known_name *kn
     return BT_OK;
 }
 
+/* A JSON object may leave out what it has not: these are looked for in every row, also when the
+ * first one, which tells the names, is without them. */
+static enum bt_code bind_later_keys(struct bt_columns *c, const char *where, struct bt_error *err)
+{
+    static const struct known_name keys[] = {{BT_ROLE_PRIORITY, "priority"},
+                                             {BT_ROLE_SESSION, "session"},
+                                             {BT_ROLE_TIMEOUT, "timeout_s"}};
+    for (int32_t i = 0; i < COUNT(keys); i++) {
+        if (!c->role[keys[i].role].given) {
+            BT_TRY(set_role(c, keys[i].role, keys[i].name, BT_TIME_AUTO, where, err));
+        }
+    }
+    return BT_OK;
+}
+
 static enum bt_code bind_format(struct bt_columns *c, enum bt_trace_format format,
                                 const char *const *names, int32_t n, const char *where,
                                 struct bt_error *err)
@@ -262,7 +277,8 @@ static enum bt_code bind_format(struct bt_columns *c, enum bt_trace_format forma
     case BT_TRACE_JSONL:
         break;
     }
-    return bind_known(c, generic_names, COUNT(generic_names), false, names, n, where, err);
+    BT_TRY(bind_known(c, generic_names, COUNT(generic_names), false, names, n, where, err));
+    return format == BT_TRACE_JSONL ? bind_later_keys(c, where, err) : BT_OK;
 }
 
 static void set_units(struct bt_columns *c, enum bt_trace_format format, enum bt_time_unit unit)

@@ -50,10 +50,11 @@ const char *bt_role_name(enum bt_role role);
 /* The format that the names of a header or of the first object tell. */
 enum bt_trace_format bt_columns_detect(const char *const *names, int32_t n, bool json);
 
-/* Fills the roles: the format's own names (csv, jsonl: the known spellings found among `names`),
- * then the user's mapping over them. `where` ("file:1") begins the messages. Fails with
- * BT_ERR_INPUT: a mapping that is malformed or names a column that is not there (csv), a role that
- * is required and not found, two spellings for one role. */
+/* Fills the roles: the format's own names (csv, jsonl: the known spellings found among `names`;
+ * jsonl: also keys that only later rows may have), then the user's mapping over them. `where`
+ * ("file:1") begins the messages. Fails with BT_ERR_INPUT: a mapping that is malformed or names a
+ * column that is not there (csv), a role that is required and not found, two spellings for one
+ * role. */
 BT_NODISCARD enum bt_code bt_columns_bind(struct bt_columns *c, enum bt_trace_format format,
                                           const struct bt_trace_opts *opts,
                                           const char *const *names, int32_t n, const char *where,

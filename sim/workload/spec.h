@@ -43,9 +43,8 @@ struct bt_class_spec {
 
 /* A group of requests that share the first tokens of their prompts. */
 struct bt_prefix_spec {
-    double weight; /* >= 0 */
-    int32_t
-        tokens; /* >= 0; 0: no shared prefix. Part of the prompt, which is at least tokens + 1 */
+    double weight;  /* >= 0 */
+    int32_t tokens; /* >= 0; 0: none. Part of the prompt, which is at least tokens + 1 */
 };
 
 struct bt_workload_spec {
@@ -56,7 +55,7 @@ struct bt_workload_spec {
 
     /* GENERATED: arrivals. */
     enum bt_arrival_kind arrival;
-    double rate_per_s;                  /* > 0 to BT_RATE_MAX; not with rate_points or CLOSED */
+    double rate_per_s;                  /* > 0 to BT_RATE_MAX; not with points or CLOSED */
     double cv;                          /* GAMMA, WEIBULL: of the gaps, 0.01 to 100 */
     const struct bt_rate_point *points; /* w.diurnal: a rate profile instead of rate_per_s */
     int32_t n_points;
@@ -92,7 +91,7 @@ struct bt_workload_spec {
 
     /* TRACE. */
     const char *file;
-    struct bt_trace_opts trace;         /* its rate_scale is not used here */
+    struct bt_trace_opts trace; /* its rate_scale multiplies the one above; its seed is not used */
     const struct bt_trace *trace_table; /* loaded already (then file and trace are not used) */
 };
 

@@ -448,7 +448,8 @@ static enum bt_code fill_row(struct bt_trace_reader *r, struct bt_trace_row *row
             return fail_cell(r, BT_ROLE_E2E, &c, "an arrival (finish - e2e) within 146 years", err);
         }
     }
-    if (role[BT_ROLE_PRIORITY].given) {
+    if (role[BT_ROLE_PRIORITY].given &&
+        !(r->json && get_cell(r, BT_ROLE_PRIORITY).kind == CELL_MISSING)) {
         BT_TRY(get_whole(r, BT_ROLE_PRIORITY, 0, BT_MAX_PRIORITY, &n, err));
         row->priority = (int32_t)n;
     }

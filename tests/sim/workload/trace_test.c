@@ -255,6 +255,27 @@ Test(trace, measured_runs_are_read_through_a_mapping)
     bt_trace_destroy(t);
 }
 
+Test(trace, json_keys_may_appear_later)
+{
+    static const char text[] = "{\"arrival_s\": 0, \"n_prompt\": 1, \"n_output\": 1}\n"
+                               "{\"arrival_s\": 1, \"n_prompt\": 1, \"n_output\": 1, \"priority\": "
+                               "3, \"session\": \"x\"}\n"
+                               "{\"arrival_s\": 2, \"n_prompt\": 1, \"n_output\": 1, "
+                               "\"timeout_s\": 0.5, \"session\": null}\n";
+    const char *path = write_temp(text, sizeof text - 1);
+    struct bt_trace_opts opts = {.timeout_ns = 9};
+    struct bt_trace *t = load(path, &opts);
+    struct bt_request q[3];
+    for (int64_t i = 0; i < 3; i++) {
+        bt_trace_get(t, i, &q[i]);
+    }
+    cr_expect(q[0].priority == 0 && q[1].priority == 3 && q[2].priority == 0);
+    cr_expect(q[0].session == -1 && q[1].session == 0 && q[2].session == -1);
+    cr_expect(q[0].timeout_ns == 9 && q[1].timeout_ns == 9 && q[2].timeout_ns == 500000000);
+    bt_trace_destroy(t);
+    remove(path);
+}
+
 Test(trace, units_are_told_by_name_mapping_option_or_epoch)
 {
     static const struct {
