@@ -252,6 +252,12 @@ void bt_metrics_arrive(struct bt_metrics *m, int64_t arrival_ns)
     window_at(m, arrival_ns)->arrived++;
 }
 
+void bt_metrics_set_warmup(struct bt_metrics *m, int64_t until_ns)
+{
+    BT_ASSERT(m->warmup_requests == m->arrived && until_ns >= 0);
+    m->opts.warmup_until_ns = until_ns;
+}
+
 void bt_metrics_deliver(struct bt_metrics *m, int64_t arrival_ns, int64_t gap_ns, int32_t n_tokens,
                         int64_t count)
 {

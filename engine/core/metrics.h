@@ -255,6 +255,10 @@ BT_NODISCARD enum bt_code bt_metrics_create(struct bt_arena *arena,
  * that its record will have. */
 void bt_metrics_arrive(struct bt_metrics *m, int64_t arrival_ns);
 
+/* Moves the end of the warm-up, where it is known only while the run goes on: every request so far
+ * arrived in it, and until_ns lies after the last of them. */
+void bt_metrics_set_warmup(struct bt_metrics *m, int64_t until_ns);
+
 /* A delivery of n_tokens to a request, gap_ns after its delivery before (-1 for the first: no ITL).
  * `count` equal deliveries in a row may be given at once. */
 void bt_metrics_deliver(struct bt_metrics *m, int64_t arrival_ns, int64_t gap_ns, int32_t n_tokens,
