@@ -41,12 +41,19 @@ struct bt_deploy {
     struct bt_cost cost;        /* owned */
 };
 
-/* Resolves a configuration. BT_ERR_UNFIT with the arithmetic in the message when the model does not
- * fit; BT_ERR_ARG for values that exclude each other or a kernel that does not exist. Speculation
- * without an acceptance is BT_ERR_ARG (never borrowed). */
+/* Resolves a configuration: formats, memory plan, roofline cost model, scheduler options. `draft`
+ * may be NULL without a draft model. BT_ERR_UNFIT with the arithmetic in the message when the model
+ * does not fit (d is zeroed but for d->memory, which holds the plan); BT_ERR_ARG for values that
+ * exclude each other. Speculation without an acceptance is BT_ERR_ARG (never borrowed). Which
+ * kernels exist on which GPU and stack is the caller's to check. */
 BT_NODISCARD enum bt_code bt_deploy_init(struct bt_deploy *d, const struct bt_config *config,
                                          const struct bt_arch *arch, const struct bt_arch *draft,
                                          const struct bt_gpu *gpu, struct bt_error *err);
+
+/* Puts another cost model in place of the roofline (taken over), and derives from it what the
+ * scheduler knows of costs. */
+void bt_deploy_set_cost(struct bt_deploy *d, struct bt_cost cost);
+
 void bt_deploy_fini(struct bt_deploy *d);
 
 /* Decisions that a scenario may take over; NULL members are the built-in rule. Called on scheduling
@@ -58,7 +65,8 @@ struct bt_sim_hooks {
     bool (*arrival)(void *ctx, struct bt_req_spec *spec, const struct bt_sched_state *states,
                     int32_t n_replicas, int64_t now_ns);
     /* Called instead of the degradation rule when a replica's queue passes degrade_at_waiting.
-     * Returns the most new tokens for this request, 0 to refuse it, < 0 to leave it. */
+     * Returns the most new tokens for this request, 0 to refuse it, < 0 to leave it. A request that
+     * is cut goes to the second deployment when there is one. */
     int32_t (*overload)(void *ctx, const struct bt_req_spec *spec,
                         const struct bt_sched_state *state, int64_t now_ns);
     /* Replica for a request, or < 0 for the built-in rule. */
@@ -85,14 +93,15 @@ struct bt_sim_opts {
     int32_t degrade_replicas;
     struct bt_source *source;  /* borrowed; consumed */
     uint64_t seed;             /* acceptance draws */
-    double warmup_fraction;    /* of the source's span, 0 .. 0.9 */
+    double warmup_fraction;    /* of the source's span (closed loop: of its requests), 0 .. 0.9 */
     double step_scale;         /* pessimistic runs: device time x (1 + error); 0: 1 */
     const struct bt_slo *slos; /* borrowed */
     int32_t n_slos;
     struct bt_sim_hooks *hooks; /* borrowed; NULL: none */
     int64_t horizon_ns;         /* stop then, counting who still runs; 0: until all end */
     int64_t max_events;         /* BT_ERR_LIMIT beyond; 0: none */
-    /* Called for each ended request, in order of end; NULL: none. */
+    /* Called for each ended request, in order of end, with the source's id as its user; NULL: none.
+     */
     void (*on_record)(void *ctx, const struct bt_req_record *record);
     /* Called every sample_ns of virtual time (> 0). */
     void (*on_sample)(void *ctx, const struct bt_sim_sample *sample);

@@ -166,6 +166,7 @@ struct bt_sched_state {
     int32_t n_inflight;
     int64_t tokens_waiting; /* prompt tokens not yet computed, of waiting and running requests */
     int64_t kv_tokens;
+    int64_t n_preempts; /* so far */
     bool spec_on;
     enum bt_block_reason block;
 };

@@ -1,0 +1,316 @@
+#include "sim/cost/roofline.h"
+#include "sim/run.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    MAX_SEQS_AUTO = 1024,      /* where `auto` stops growing: the most that engines take */
+    HOST_BLOCKS_MAX = 1 << 22, /* host blocks the scheduler keeps account of */
+    PROBE_TOKENS = 2048,       /* a prefill that stands for recomputation */
+    PROBE_CTX = 1024,          /* context of a decode that stands for a usual step */
+};
+
+static bool has_draft_model(const struct bt_config *c)
+{
+    return c->spec.kind == BT_SPEC_DRAFT;
+}
+
+/* Draft tokens a verification may bring. */
+static int32_t spec_k(const struct bt_config *c)
+{
+    switch (c->spec.kind) {
+    case BT_SPEC_NONE:
+        return 0;
+    case BT_SPEC_DRAFT:
+    case BT_SPEC_SELF:
+        return c->spec.k;
+    case BT_SPEC_MEDUSA:
+        return c->spec.medusa_heads;
+    }
+    BT_ASSERT(!"a kind of speculation");
+    return 0;
+}
+
+static enum bt_code check_draft(const struct bt_arch *arch, const struct bt_arch *draft,
+                                struct bt_error *err)
+{
+    BT_ASSERT(draft != NULL);
+    bool known = arch->vocab_family[0] != '\0' && draft->vocab_family[0] != '\0';
+    if (known && strcmp(arch->vocab_family, draft->vocab_family) != 0) {
+        BT_FAIL(err, BT_ERR_ARG, 0,
+                "spec.draft: %s has the %s vocabulary, but %s has %s: draft tokens would mean "
+                "something else",
+                draft->name, draft->vocab_family, arch->name, arch->vocab_family);
+    }
+    if (!known && draft->vocab != arch->vocab) {
+        BT_FAIL(err, BT_ERR_ARG, draft->vocab,
+                "spec.draft: %s has %d vocabulary entries, but %s has %d: they cannot be the same",
+                draft->name, draft->vocab, arch->name, arch->vocab);
+    }
+    return BT_OK;
+}
+
+static enum bt_code check_spec(const struct bt_config *c, const struct bt_arch *arch,
+                               const struct bt_arch *draft, struct bt_error *err)
+{
+    const struct bt_spec_config *s = &c->spec;
+    if (s->kind == BT_SPEC_NONE) {
+        return BT_OK;
+    }
+    int32_t k = spec_k(c);
+    if (k < 1 || k > BT_MAX_SPEC_K) {
+        BT_FAIL(err, BT_ERR_ARG, k, "spec: %d draft tokens; allowed are 1..%d", k, BT_MAX_SPEC_K);
+    }
+    if (s->kind == BT_SPEC_SELF && (s->self_layers < 1 || s->self_layers >= arch->n_layers)) {
+        BT_FAIL(err, BT_ERR_ARG, s->self_layers,
+                "spec.self: %d layers; %s with its %d layers allows 1..%d", s->self_layers,
+                arch->name, arch->n_layers, arch->n_layers - 1);
+    }
+    if (s->n_acceptance < 1) {
+        BT_FAIL(err, BT_ERR_ARG, 0,
+                "spec.acceptance: not given; it is never borrowed from another pair of models: "
+                "measure it (berth calibrate) or give a number in [0, 1]");
+    }
+    for (int32_t i = 0; i < s->n_acceptance; i++) {
+        if (!(s->acceptance[i] >= 0 && s->acceptance[i] <= 1)) {
+            BT_FAIL(err, BT_ERR_ARG, i, "spec.acceptance: %g at position %d is not in [0, 1]",
+                    s->acceptance[i], i + 1);
+        }
+    }
+    return has_draft_model(c) ? check_draft(arch, draft, err) : BT_OK;
+}
+
+static int32_t max_seqs(const struct bt_config *c)
+{
+    if (c->max_seqs != BT_AUTO) {
+        return c->max_seqs;
+    }
+    return c->max_batched_tokens < MAX_SEQS_AUTO ? c->max_batched_tokens : MAX_SEQS_AUTO;
+}
+
+static enum bt_code plan_memory(struct bt_deploy *d, struct bt_error *err)
+{
+    const struct bt_config *c = &d->config;
+    struct bt_memory_opts o = {
+        .arch = &d->arch,
+        .draft = has_draft_model(c) ? &d->draft : NULL,
+        .gpu = &d->gpu,
+        .stack = c->stack[0] != '\0' ? c->stack : NULL,
+        .weights = d->weights,
+        .activations = d->activations,
+        .kv = d->kv,
+        .medusa_heads = c->spec.kind == BT_SPEC_MEDUSA ? c->spec.medusa_heads : 0,
+        .lookahead_tokens = spec_k(c),
+        .tp = c->tp,
+        .layout = (enum bt_kv_layout)c->kv_layout,
+        .block_tokens = c->kv_block_tokens,
+        .kv_blocks = c->kv_blocks,
+        .gpu_memory_bytes = c->gpu_memory_bytes,
+        .mem_fraction = c->mem_fraction,
+        .max_model_len = c->max_model_len,
+        .max_seqs = max_seqs(c),
+        .max_batched_tokens = c->max_batched_tokens,
+    };
+    BT_TRY(bt_memory_account(&o, &d->memory, err));
+    if (!d->memory.fits) {
+        BT_FAIL(err, BT_ERR_UNFIT, 0, "%s on %s %s", d->arch.name, d->gpu.name, d->memory.reason);
+    }
+    return BT_OK;
+}
+
+static enum bt_code make_cost(struct bt_deploy *d, struct bt_error *err)
+{
+    const struct bt_config *c = &d->config;
+    struct bt_step_opts o = {
+        .target = {.arch = &d->arch,
+                   .weights = d->weights,
+                   .activations = d->activations,
+                   .kv = d->kv},
+        .draft = {.arch = has_draft_model(c) ? &d->draft : NULL, .kv = d->kv},
+        .gpu = &d->gpu,
+        .tp = c->tp,
+        .fused = c->fused,
+        .spec = c->spec.kind,
+        .spec_k = spec_k(c),
+        .self_layers = c->spec.self_layers,
+        .max_tokens = c->max_batched_tokens,
+        .max_seqs = max_seqs(c),
+        .block_bytes = d->memory.block_bytes,
+        .pcie_bytes_per_s = c->pcie_bytes_per_s,
+    };
+    return bt_roofline_create(&o, &d->cost, err);
+}
+
+static double step_ns(const struct bt_cost *cost, const struct bt_batch *b)
+{
+    struct bt_cost_parts p;
+    cost->ops->step(cost->self, b, &p);
+    return (double)p.time_ps * 1e-3;
+}
+
+/* Recomputing n tokens takes a n + b n^2: from a prefill of one chunk with no context and one with
+ * as much context again, which differ by chunk^2 query-key pairs. */
+static void derive_preempt_cost(struct bt_deploy *d)
+{
+    int64_t n =
+        d->config.max_batched_tokens < PROBE_TOKENS ? d->config.max_batched_tokens : PROBE_TOKENS;
+    struct bt_batch b = {.n_prefill = 1,
+                         .n_prefill_tokens = (int32_t)n,
+                         .prefill_pairs = n * (n + 1) / 2,
+                         .prefill_ctx = n};
+    double first_ns = step_ns(&d->cost, &b);
+    b.prefill_pairs += n * n;
+    b.prefill_ctx += n;
+    double pair_ns = (step_ns(&d->cost, &b) - first_ns) / ((double)n * (double)n);
+    const struct bt_cost_ops *ops = d->cost.ops;
+    d->sched.preempt_cost = (struct bt_preempt_cost){
+        .recompute_ns_per_token = first_ns / (double)n - pair_ns * (double)n / 2,
+        .recompute_ns_per_token2 = pair_ns / 2,
+        .swap_out_ns_per_block = (double)ops->copy_ps(d->cost.self, BT_COPY_SWAP_OUT, 1) * 1e-3,
+        .swap_in_ns_per_block = (double)ops->copy_ps(d->cost.self, BT_COPY_SWAP_IN, 1) * 1e-3,
+    };
+}
+
+/* A draft step over a target step, one sequence at a usual context. */
+static double draft_cost_ratio(const struct bt_cost *cost, int32_t k)
+{
+    struct bt_batch b = {.n_decode = 1,
+                         .n_decode_tokens = 1 + k,
+                         .decode_ctx = PROBE_CTX,
+                         .decode_ctx_max = PROBE_CTX,
+                         .n_logits = 1 + k};
+    double verify_ns = step_ns(cost, &b);
+    b.n_draft_steps = k;
+    return (step_ns(cost, &b) - verify_ns) / k / verify_ns;
+}
+
+static void derive_costs(struct bt_deploy *d)
+{
+    derive_preempt_cost(d);
+    if (d->config.spec.kind != BT_SPEC_NONE) {
+        d->sched.spec.draft_cost_ratio = draft_cost_ratio(&d->cost, spec_k(&d->config));
+    }
+}
+
+/* Host blocks: each rank swaps its own share, and the host's memory holds them all. */
+static enum bt_code host_blocks(const struct bt_deploy *d, int32_t *out, struct bt_error *err)
+{
+    const struct bt_config *c = &d->config;
+    *out = 0;
+    if (c->preempt == BT_PREEMPT_RECOMPUTE) {
+        return BT_OK;
+    }
+    int64_t bytes = d->memory.block_bytes * d->memory.tp;
+    int64_t n = c->host_memory_bytes / bytes;
+    if (n < 1) {
+        BT_FAIL(err, BT_ERR_ARG, n,
+                "host-memory: %lld bytes hold no KV block of %lld; swap needs at least one",
+                (long long)c->host_memory_bytes, (long long)bytes);
+    }
+    *out = (int32_t)(n < HOST_BLOCKS_MAX ? n : HOST_BLOCKS_MAX);
+    return BT_OK;
+}
+
+static enum bt_code fill_sched(struct bt_deploy *d, struct bt_error *err)
+{
+    const struct bt_config *c = &d->config;
+    const struct bt_memory_plan *m = &d->memory;
+    bool contiguous = c->kv_layout == BT_KV_CONTIGUOUS;
+    int32_t n_host = 0;
+    BT_TRY(host_blocks(d, &n_host, err));
+    if (m->kv_blocks_total > INT32_MAX) {
+        BT_FAIL(err, BT_ERR_ARG, 0, "kv-blocks: %lld blocks; at most %d are managed",
+                (long long)m->kv_blocks_total, INT32_MAX);
+    }
+    bool long_class = c->kv_long_above_tokens > 0 && bt_kv_format_bits(d->kv) == 8;
+    int32_t n_blocks = (int32_t)m->kv_blocks_total;
+    d->sched = (struct bt_sched_opts){
+        .batching = (enum bt_batching)c->batching,
+        .max_seqs = max_seqs(c),
+        .max_seqs_auto = c->max_seqs == BT_AUTO,
+        .max_batched_tokens = c->max_batched_tokens,
+        .chunked_prefill = c->chunked_prefill,
+        .max_model_len = d->max_model_len,
+        .over_length = (enum bt_over_length)c->over_length,
+        .n_blocks = n_blocks,
+        .n_host_blocks = n_host,
+        .block_tokens = m->block_tokens,
+        .block_tokens_16bit = long_class ? m->block_tokens_16bit : 0,
+        .long_above_tokens = long_class ? c->kv_long_above_tokens : 0,
+        .block_bytes = m->block_bytes * m->tp,
+        .prefix_cache = c->prefix_cache && !contiguous,
+        .watermark_blocks = contiguous ? 0 : (int32_t)ceil(c->watermark * n_blocks),
+        .preempt = (enum bt_preempt)c->preempt,
+        .preempt_goal = (enum bt_preempt_goal)c->preempt_goal,
+        .victim = (enum bt_victim)c->victim,
+        .order = (enum bt_order)c->order,
+        .priority_preempts = c->priority_preempts,
+        .max_waiting = c->max_waiting,
+        .window_low_ns = c->window_low_ns,
+        .window_high_ns = c->window_high_ns,
+        .inflight_max = c->inflight,
+        .spec = {.k = spec_k(c),
+                 .k_adaptive = c->spec.k_adaptive,
+                 .off_above_batch = c->spec.off_above_batch,
+                 .has_draft_kv = has_draft_model(c)},
+    };
+    if (c->degrade_model[0] == '\0') {
+        d->sched.degrade = (struct bt_degrade_opts){.at_waiting = c->degrade_at_waiting,
+                                                    .max_new_tokens = c->degrade_max_tokens};
+    }
+    return BT_OK;
+}
+
+static enum bt_code resolve(struct bt_deploy *d, struct bt_error *err)
+{
+    const struct bt_config *c = &d->config;
+    d->weights = bt_weight_format_resolve((enum bt_weight_format)c->weights, &d->arch);
+    d->activations = bt_act_format_resolve((enum bt_act_format)c->activations, &d->arch);
+    d->kv = bt_kv_format_resolve((enum bt_kv_format)c->kv_dtype, &d->arch);
+    BT_TRY(check_spec(c, &d->arch, has_draft_model(c) ? &d->draft : NULL, err));
+    BT_TRY(bt_arch_check_tp(&d->arch, c->tp, err));
+    if (c->gpu_memory_bytes > 0) {
+        bt_gpu_set_memory(&d->gpu, c->gpu_memory_bytes);
+    }
+    BT_TRY(plan_memory(d, err));
+    d->max_model_len = d->memory.max_model_len;
+    BT_TRY(fill_sched(d, err));
+    BT_TRY(make_cost(d, err));
+    derive_costs(d);
+    return BT_OK;
+}
+
+enum bt_code bt_deploy_init(struct bt_deploy *d, const struct bt_config *config,
+                            const struct bt_arch *arch, const struct bt_arch *draft,
+                            const struct bt_gpu *gpu, struct bt_error *err)
+{
+    *d = (struct bt_deploy){.config = *config, .arch = *arch, .gpu = *gpu};
+    if (has_draft_model(config)) {
+        BT_ASSERT(draft != NULL);
+        d->draft = *draft;
+    }
+    enum bt_code code = bt_config_check(config, err);
+    if (code == BT_OK) {
+        code = resolve(d, err);
+    }
+    if (code != BT_OK) {
+        struct bt_memory_plan memory = d->memory;
+        bt_cost_fini(&d->cost);
+        *d = (struct bt_deploy){.memory = memory};
+    }
+    return code;
+}
+
+void bt_deploy_set_cost(struct bt_deploy *d, struct bt_cost cost)
+{
+    bt_cost_fini(&d->cost);
+    d->cost = cost;
+    derive_costs(d);
+}
+
+void bt_deploy_fini(struct bt_deploy *d)
+{
+    bt_cost_fini(&d->cost);
+    *d = (struct bt_deploy){0};
+}
