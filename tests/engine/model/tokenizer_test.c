@@ -73,7 +73,7 @@ Test(tokenizer, agrees_with_the_reference_on_every_kind)
             text.n = 0;
             cr_assert_eq(bt_tokenizer_decode(t, ids.ids, ids.n, false, &text, &err), BT_OK);
             cr_expect(text.n == json_string_length(decoded) &&
-                          memcmp(text.p, json_string_value(decoded), text.n) == 0,
+                          (text.n == 0 || memcmp(text.p, json_string_value(decoded), text.n) == 0),
                       "%s: decoded %zu: %.*s", GOLDEN[g], i, (int)text.n, text.p);
         }
         bt_ids_fini(&ids);
@@ -124,7 +124,7 @@ static void round_trip(struct bt_tokenizer *t, const char *bytes, size_t n, cons
     struct bt_bytes text = {0};
     encode(t, bytes, n, true, &ids);
     cr_assert_eq(bt_tokenizer_decode(t, ids.ids, ids.n, false, &text, &err), BT_OK);
-    cr_expect(text.n == n && memcmp(text.p, bytes, n) == 0, "%s: %zu bytes", what, n);
+    cr_expect(text.n == n && (n == 0 || memcmp(text.p, bytes, n) == 0), "%s: %zu bytes", what, n);
     bt_ids_fini(&ids);
     bt_bytes_fini(&text);
 }
