@@ -340,44 +340,67 @@ const char *bt_args_next(const struct bt_args *args, const char *name, int32_t *
 
 /* ---- help ---- */
 
-/* Prints words of `text` from column `column` on, wrapped and indented to HELP_INDENT. */
+/* Bytes up to where a line may end: a space, or after the bar of "a|b". */
+static size_t piece_length(const char *text)
+{
+    size_t n = strcspn(text, " |");
+    return text[n] == '|' ? n + 1 : n;
+}
+
+/* Prints `text` from column `column` on, wrapped and indented to HELP_INDENT. */
 static void print_wrapped(FILE *f, const char *text, size_t column)
 {
-    bool first = true;
+    bool at_start = true;
     for (const char *at = text; *at != '\0';) {
-        size_t n = strcspn(at, " ");
-        if (!first && column + 1 + n > HELP_COLUMNS) {
+        size_t n_spaces = strspn(at, " ");
+        size_t n = piece_length(at + n_spaces);
+        if (!at_start && column + n_spaces + n > HELP_COLUMNS) {
             fprintf(f, "\n%*s", HELP_INDENT, "");
             column = HELP_INDENT;
-            first = true;
+            at += n_spaces;
+            n_spaces = 0;
         }
-        fprintf(f, "%s%.*s", first ? "" : " ", (int)n, at);
-        column += n + (first ? 0 : 1);
-        first = false;
-        at += n;
-        at += strspn(at, " ");
+        fprintf(f, "%.*s", (int)(n_spaces + n), at);
+        column += n_spaces + n;
+        at += n_spaces + n;
+        at_start = false;
     }
     fputc('\n', f);
 }
 
-/* An enum shows its words, a number its range; the default closes the line. */
+/* Numbers beyond this are said as "at least". */
+static const double SHOWN_MAX = 1e9;
+
+/* ", 1 to 64 GPUs"; "(a|b|c)", unless the value's name says it; a bare unit in brackets. */
+static void describe_help(const struct bt_opt *opt, char *buf, size_t n_bytes)
+{
+    const char *unit = opt->unit == NULL ? "" : opt->unit;
+    const char *space = opt->unit == NULL ? "" : " ";
+    bool is_number = opt->kind == BT_OPT_INT || opt->kind == BT_OPT_REAL;
+    buf[0] = '\0';
+    if (opt->kind == BT_OPT_ENUM) {
+        if (opt->value == NULL || strcmp(opt->value, opt->allowed) != 0) {
+            (void)snprintf(buf, n_bytes, " (%s)", opt->allowed);
+        }
+    } else if (!is_number || !has_range(opt)) {
+        if (opt->unit != NULL) {
+            (void)snprintf(buf, n_bytes, " (%s)", unit);
+        }
+    } else if (opt->max > SHOWN_MAX) {
+        (void)snprintf(buf, n_bytes, ", at least %.15g%s%s", opt->min, space, unit);
+    } else {
+        (void)snprintf(buf, n_bytes, ", %.15g to %.15g%s%s", opt->min, opt->max, space, unit);
+    }
+}
+
+/* The default closes the line. */
 static void help_text(const struct bt_opt *opt, char *buf, size_t n_bytes)
 {
-    char allowed[HELP_TEXT_BYTES / 2] = "";
-    if (opt->kind == BT_OPT_ENUM) {
-        (void)snprintf(allowed, sizeof allowed, ": %.200s", opt->allowed);
-    } else if ((opt->kind == BT_OPT_INT || opt->kind == BT_OPT_REAL) && has_range(opt)) {
-        if (isinf(opt->max)) {
-            (void)snprintf(allowed, sizeof allowed, ", at least %.15g", opt->min);
-        } else {
-            (void)snprintf(allowed, sizeof allowed, ", %.15g to %.15g", opt->min, opt->max);
-        }
-    }
-    (void)snprintf(buf, n_bytes, "%s%s%s%s%s%s%s%s", opt->help, opt->unit == NULL ? "" : " (",
-                   opt->unit == NULL ? "" : opt->unit, opt->unit == NULL ? "" : ")", allowed,
-                   opt->default_text == NULL ? "" : " [",
-                   opt->default_text == NULL ? "" : opt->default_text,
-                   opt->default_text == NULL ? "" : "]");
+    char allowed[HELP_TEXT_BYTES];
+    describe_help(opt, allowed, sizeof allowed);
+    (void)snprintf(
+        buf, n_bytes, "%s%s%s%s%s", opt->help, allowed, opt->default_text == NULL ? "" : " [",
+        opt->default_text == NULL ? "" : opt->default_text, opt->default_text == NULL ? "" : "]");
 }
 
 void bt_opt_print(FILE *f, const struct bt_opt_table *table)

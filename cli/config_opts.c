@@ -37,7 +37,8 @@ static void help_of(const struct bt_config_field *f, char *out)
     if (n > 0 && out[n - 1] == '.') {
         out[n - 1] = '\0';
     }
-    bool is_word = out[0] >= 'A' && out[0] <= 'Z' && out[1] >= 'a' && out[1] <= 'z';
+    bool is_word =
+        out[0] >= 'A' && out[0] <= 'Z' && (out[1] == ' ' || (out[1] >= 'a' && out[1] <= 'z'));
     if (is_word) {
         out[0] = (char)(out[0] - 'A' + 'a');
     }

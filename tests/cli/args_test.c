@@ -186,6 +186,17 @@ Test(args, help_wraps_and_shows_range_unit_and_default)
          .default_text = "on",
          .help = "switch"},
         {.name = "flag", .kind = BT_OPT_FLAG, .help = "a flag"},
+        {.name = "text", .kind = BT_OPT_TEXT, .unit = "ms", .help = "a text"},
+        {.name = "same",
+         .kind = BT_OPT_ENUM,
+         .value = "on|off",
+         .allowed = "on|off",
+         .help = "said once"},
+        {.name = "long",
+         .kind = BT_OPT_ENUM,
+         .value = "WORD",
+         .allowed = "alphabetical|biographical|cartographical|demographical|ethnographical",
+         .help = "list"},
         {.name = "rate", .kind = BT_OPT_REAL, .min = 0.5, .max = INFINITY, .help = "rate"},
     };
     struct bt_opt_table table = {.opts = shown, .n_opts = sizeof shown / sizeof shown[0]};
@@ -199,9 +210,13 @@ Test(args, help_wraps_and_shows_range_unit_and_default)
                      "                          words that go on for long enough to be wrapped "
                      "at the\n"
                      "                          eightieth column of the terminal\n"
-                     "  --window F              scheduling window (ms), 0 to 100 [0]\n"
-                     "  --on X                  switch: on|off [on]\n"
+                     "  --window F              scheduling window, 0 to 100 ms [0]\n"
+                     "  --on X                  switch (on|off) [on]\n"
                      "  --flag                  a flag\n"
+                     "  --text VALUE            a text (ms)\n"
+                     "  --same on|off           said once\n"
+                     "  --long WORD             list (alphabetical|biographical|cartographical|\n"
+                     "                          demographical|ethnographical)\n"
                      "  --rate VALUE            rate, at least 0.5\n",
                      "%s", buf);
 }
