@@ -5,7 +5,6 @@
 #include <string.h>
 
 enum {
-    MAX_SEQS_AUTO = 1024,      /* where `auto` stops growing: the most that engines take */
     HOST_BLOCKS_MAX = 1 << 22, /* host blocks the scheduler keeps account of */
     PROBE_TOKENS = 2048,       /* a prefill that stands for recomputation */
     PROBE_CTX = 1024,          /* context of a decode that stands for a usual step */
@@ -14,22 +13,6 @@ enum {
 static bool has_draft_model(const struct bt_config *c)
 {
     return c->spec.kind == BT_SPEC_DRAFT;
-}
-
-/* Draft tokens a verification may bring. */
-static int32_t spec_k(const struct bt_config *c)
-{
-    switch (c->spec.kind) {
-    case BT_SPEC_NONE:
-        return 0;
-    case BT_SPEC_DRAFT:
-    case BT_SPEC_SELF:
-        return c->spec.k;
-    case BT_SPEC_MEDUSA:
-        return c->spec.medusa_heads;
-    }
-    BT_ASSERT(!"a kind of speculation");
-    return 0;
 }
 
 static enum bt_code check_draft(const struct bt_arch *arch, const struct bt_arch *draft,
@@ -58,7 +41,7 @@ static enum bt_code check_spec(const struct bt_config *c, const struct bt_arch *
     if (s->kind == BT_SPEC_NONE) {
         return BT_OK;
     }
-    int32_t k = spec_k(c);
+    int32_t k = bt_config_lookahead_tokens(c);
     if (k < 1 || k > BT_MAX_SPEC_K) {
         BT_FAIL(err, BT_ERR_ARG, k, "spec: %d draft tokens; allowed are 1..%d", k, BT_MAX_SPEC_K);
     }
@@ -81,37 +64,11 @@ static enum bt_code check_spec(const struct bt_config *c, const struct bt_arch *
     return has_draft_model(c) ? check_draft(arch, draft, err) : BT_OK;
 }
 
-static int32_t max_seqs(const struct bt_config *c)
-{
-    if (c->max_seqs != BT_AUTO) {
-        return c->max_seqs;
-    }
-    return c->max_batched_tokens < MAX_SEQS_AUTO ? c->max_batched_tokens : MAX_SEQS_AUTO;
-}
-
 static enum bt_code plan_memory(struct bt_deploy *d, struct bt_error *err)
 {
     const struct bt_config *c = &d->config;
-    struct bt_memory_opts o = {
-        .arch = &d->arch,
-        .draft = has_draft_model(c) ? &d->draft : NULL,
-        .gpu = &d->gpu,
-        .stack = c->stack[0] != '\0' ? c->stack : NULL,
-        .weights = d->weights,
-        .activations = d->activations,
-        .kv = d->kv,
-        .medusa_heads = c->spec.kind == BT_SPEC_MEDUSA ? c->spec.medusa_heads : 0,
-        .lookahead_tokens = spec_k(c),
-        .tp = c->tp,
-        .layout = (enum bt_kv_layout)c->kv_layout,
-        .block_tokens = c->kv_block_tokens,
-        .kv_blocks = c->kv_blocks,
-        .gpu_memory_bytes = c->gpu_memory_bytes,
-        .mem_fraction = c->mem_fraction,
-        .max_model_len = c->max_model_len,
-        .max_seqs = max_seqs(c),
-        .max_batched_tokens = c->max_batched_tokens,
-    };
+    struct bt_memory_opts o =
+        bt_memory_opts_of(c, &d->arch, has_draft_model(c) ? &d->draft : NULL, &d->gpu);
     BT_TRY(bt_memory_account(&o, &d->memory, err));
     if (!d->memory.fits) {
         BT_FAIL(err, BT_ERR_UNFIT, 0, "%s on %s %s", d->arch.name, d->gpu.name, d->memory.reason);
@@ -132,10 +89,10 @@ static enum bt_code make_cost(struct bt_deploy *d, struct bt_error *err)
         .tp = c->tp,
         .fused = c->fused,
         .spec = c->spec.kind,
-        .spec_k = spec_k(c),
+        .spec_k = bt_config_lookahead_tokens(c),
         .self_layers = c->spec.self_layers,
         .max_tokens = c->max_batched_tokens,
-        .max_seqs = max_seqs(c),
+        .max_seqs = bt_config_max_seqs(c),
         .block_bytes = d->memory.block_bytes,
         .pcie_bytes_per_s = c->pcie_bytes_per_s,
     };
@@ -189,7 +146,8 @@ static void derive_costs(struct bt_deploy *d)
 {
     derive_preempt_cost(d);
     if (d->config.spec.kind != BT_SPEC_NONE) {
-        d->sched.spec.draft_cost_ratio = draft_cost_ratio(&d->cost, spec_k(&d->config));
+        d->sched.spec.draft_cost_ratio =
+            draft_cost_ratio(&d->cost, bt_config_lookahead_tokens(&d->config));
     }
 }
 
@@ -227,7 +185,7 @@ static enum bt_code fill_sched(struct bt_deploy *d, struct bt_error *err)
     int32_t n_blocks = (int32_t)m->kv_blocks_total;
     d->sched = (struct bt_sched_opts){
         .batching = (enum bt_batching)c->batching,
-        .max_seqs = max_seqs(c),
+        .max_seqs = bt_config_max_seqs(c),
         .max_seqs_auto = c->max_seqs == BT_AUTO,
         .max_batched_tokens = c->max_batched_tokens,
         .chunked_prefill = c->chunked_prefill,
@@ -250,7 +208,7 @@ static enum bt_code fill_sched(struct bt_deploy *d, struct bt_error *err)
         .window_low_ns = c->window_low_ns,
         .window_high_ns = c->window_high_ns,
         .inflight_max = c->inflight,
-        .spec = {.k = spec_k(c),
+        .spec = {.k = bt_config_lookahead_tokens(c),
                  .k_adaptive = c->spec.k_adaptive,
                  .off_above_batch = c->spec.off_above_batch,
                  .has_draft_kv = has_draft_model(c)},
