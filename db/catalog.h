@@ -30,6 +30,7 @@ struct bt_catalog_gpu {
     const char *source;
     const char *date;
     const char *notes;
+    bool shipped; /* came with the source, not given to bt_catalog_open */
 };
 
 struct bt_catalog_model {

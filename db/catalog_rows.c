@@ -86,6 +86,7 @@ static void read_gpu(struct bt_csv_row *r, const struct bt_csv *curves, struct b
     g->nvlink_bytes_per_s = 1e9 * bt_csv_real(r, "nvlink_gbps", 0, 1e5, 0);
     g->tdp_w = bt_csv_real(r, "tdp_w", 1, 1e5, 0);
     read_curve(r, curves, bt_csv_text(r, "pcie_curve"), &g->pcie);
+    out->shipped = true;
     out->aliases = bt_csv_text(r, "aliases");
     out->source = bt_csv_text(r, "source");
     out->date = bt_csv_text(r, "date");
