@@ -339,3 +339,37 @@ struct bt_op_work bt_op_work(enum bt_op op, const struct bt_op_format *f,
     BT_ASSERT(!"operation");
     return (struct bt_op_work){0};
 }
+
+double bt_op_cold_bytes(enum bt_op op, const struct bt_op_format *f, const struct bt_op_shape *s)
+{
+    double token = 2 * (double)s->kv_heads * (double)s->head_dim * bt_num_bits(f->kv) / 8;
+    double earlier = (double)(s->ctx > 0 ? s->ctx - 1 : 0);
+    switch (op) {
+    case BT_OP_GEMM:
+        return (double)s->n * (double)s->k * bt_num_bits(f->weights) / 8;
+    case BT_OP_ATTN_PREFILL:
+        return token * (double)s->batch * (double)s->prefix;
+    case BT_OP_ATTN_DECODE:
+        return token * (double)s->batch * earlier;
+    case BT_OP_ATTN_MIXED:
+        return token * ((double)s->batch * earlier + (double)s->prefix);
+    case BT_OP_ALLREDUCE:
+    case BT_OP_ALLGATHER:
+    case BT_OP_REDUCESCATTER:
+    case BT_OP_ALLTOALL:
+    case BT_OP_QUANTIZE:
+    case BT_OP_NORM:
+    case BT_OP_ACTIVATION:
+    case BT_OP_ROPE:
+    case BT_OP_ADD:
+    case BT_OP_EMBEDDING:
+    case BT_OP_KV_WRITE:
+    case BT_OP_SAMPLE:
+    case BT_OP_HOST:
+        return 0;
+    case BT_OPS:
+        break;
+    }
+    BT_ASSERT(!"operation");
+    return 0;
+}

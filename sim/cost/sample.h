@@ -149,6 +149,12 @@ struct bt_op_work {
 struct bt_op_work bt_op_work(enum bt_op op, const struct bt_op_format *f,
                              const struct bt_op_shape *s);
 
+/* Bytes of that work which a serving step never finds in a cache, because the rest of the model ran
+ * since they were last read: weights, and the KV of earlier tokens. A benchmark that repeats one
+ * operation may find them there: on an L40S with 96 MB of cache its small matrices and short
+ * contexts run at two to four times the memory's rate. Time is at least these over that rate. */
+double bt_op_cold_bytes(enum bt_op op, const struct bt_op_format *f, const struct bt_op_shape *s);
+
 #ifdef __cplusplus
 }
 #endif

@@ -320,37 +320,35 @@ static double step_of(const struct bt_surface *s, struct bt_op_work work)
     return s->step.bytes > 0 && work.bytes > s->step.bytes ? s->step.log_jump : 0;
 }
 
-/* Work of the shape at grid coordinates. */
-static struct bt_op_work work_at(const struct bt_surface *s, const double at[BT_GRID_AXES_MAX])
+struct bt_op_shape bt_surface_shape(const struct bt_surface *s, const int64_t at[BT_GRID_AXES_MAX])
 {
     struct bt_op_shape shape = {
         .head_dim = s->head_dim, .heads = s->heads, .kv_heads = s->kv_heads};
     switch (s->op) {
     case BT_OP_GEMM:
-        shape.m = (int64_t)at[0];
-        shape.n = (int64_t)at[1];
-        shape.k = (int64_t)at[2];
+        shape.m = at[0];
+        shape.n = at[1];
+        shape.k = at[2];
         break;
     case BT_OP_ATTN_PREFILL:
     case BT_OP_ATTN_DECODE:
-        shape.q_len = s->op == BT_OP_ATTN_PREFILL ? (int64_t)at[0] : 0;
-        shape.ctx = s->op == BT_OP_ATTN_DECODE ? (int64_t)at[0] : 0;
-        shape.batch = (int64_t)at[1];
-        shape.kv_heads = (int64_t)at[2];
-        shape.heads = (int64_t)llround(at[2] * at[3]);
+        *bt_op_main_coordinate(s->op, &shape) = at[0];
+        shape.batch = at[1];
+        shape.kv_heads = at[2];
+        shape.heads = at[2] * at[3];
         break;
     case BT_OP_ATTN_MIXED:
-        shape.ctx = (int64_t)at[0];
-        shape.q_len = (int64_t)at[1];
-        shape.prefix = (int64_t)at[2];
-        shape.batch = (int64_t)at[3];
+        shape.ctx = at[0];
+        shape.q_len = at[1];
+        shape.prefix = at[2];
+        shape.batch = at[3];
         break;
     case BT_OP_ALLREDUCE:
     case BT_OP_ALLGATHER:
     case BT_OP_REDUCESCATTER:
     case BT_OP_ALLTOALL:
-        shape.bytes = (int64_t)at[0];
-        shape.ranks = (int64_t)at[1];
+        shape.bytes = at[0];
+        shape.ranks = at[1];
         break;
     case BT_OP_QUANTIZE:
     case BT_OP_NORM:
@@ -362,9 +360,24 @@ static struct bt_op_work work_at(const struct bt_surface *s, const double at[BT_
     case BT_OP_SAMPLE:
     case BT_OP_HOST:
     case BT_OPS:
-        shape.m = (int64_t)at[0];
-        shape.n = (int64_t)at[1];
+        shape.m = at[0];
+        shape.n = at[1];
         break;
+    }
+    return shape;
+}
+
+/* Work of the shape at real grid coordinates; head counts are whole though their ratio may not be.
+ */
+static struct bt_op_work work_at(const struct bt_surface *s, const double at[BT_GRID_AXES_MAX])
+{
+    int64_t whole[BT_GRID_AXES_MAX];
+    for (int32_t a = 0; a < BT_GRID_AXES_MAX; a++) {
+        whole[a] = (int64_t)at[a];
+    }
+    struct bt_op_shape shape = bt_surface_shape(s, whole);
+    if (s->op == BT_OP_ATTN_PREFILL || s->op == BT_OP_ATTN_DECODE) {
+        shape.heads = (int64_t)llround(at[2] * at[3]);
     }
     return bt_op_work(s->op, &s->format, &shape);
 }

@@ -85,6 +85,9 @@ void bt_surface_destroy(struct bt_surface *s);
 struct bt_surface_point bt_surface_eval(const struct bt_surface *s,
                                         const struct bt_op_shape *shape);
 
+/* The shape at a node's coordinates (of s->grid.at). */
+struct bt_op_shape bt_surface_shape(const struct bt_surface *s, const int64_t at[BT_GRID_AXES_MAX]);
+
 /* The law's time, ns. */
 double bt_law_ns(const struct bt_law *law, struct bt_op_work work);
 
