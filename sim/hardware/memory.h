@@ -62,6 +62,8 @@ struct bt_memory_opts {
 };
 
 struct bt_memory_plan {
+    /* A block is left for KV; where a max_model_len was asked for, one sequence of it (plus
+     * look-ahead) has room. A pool that was given is believed. */
     bool fits;
     int64_t weights_bytes;
     int64_t draft_bytes;
