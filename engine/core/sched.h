@@ -1,18 +1,10 @@
 /* The scheduler: requests in, step plans out, results in, records out. Pure: no clock, no I/O, no
  * allocation after bt_sched_create. The simulator and the real engine run this same object code.
  *
- * Life of a request (state machine; one bt_req_transition with this table of edges):
- *
- *              submit            admit                      end
- *     FREE ───────────► WAITING ───────► RUNNING ─────────────────────► DRAINING ──► FREE
- *                          ▲   ▲           │ │  ▲                          ▲  [last step and copy
- * in │   └─recompute─┘ │  └─copy done─ SWAPPING_IN   │   flight given back] │ └─swap─► SWAPPING_OUT
- * ▲      │ │                               │copy    │resume│ │                               ▼ done
- * │      │ └───(swap lost: recompute)── SWAPPED ────┘      │ timeout, cancel, failure: from any
- * ────┘
- *
- * Invariants by state are listed in sched.c beside bt_req_check. In RUNNING a request is in prefill
- * while ctx < known tokens - 1, else in decode; counters tell, not states.
+ * A request is WAITING, RUNNING, SWAPPING_OUT, SWAPPED, SWAPPING_IN or DRAINING (ended or preempted
+ * while steps or a copy that use its blocks are in flight); req.h has the diagram, the edges and the
+ * invariants. In RUNNING a request is in prefill while ctx < known tokens - 1, else it decodes:
+ * counters tell, not states.
  *
  * Planning is by token counts: with inflight_max > 1 step t+1 is planned while t runs, an
  * end-of-sequence is seen one step late, and the tokens such a step computed are discarded. While a
@@ -32,6 +24,7 @@
 #include "engine/core/executor.h"
 #include "engine/core/limits.h"
 #include "engine/core/metrics.h"
+#include "engine/core/spec.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,15 +51,6 @@ struct bt_preempt_cost {
     double recompute_ns_per_token2; /* attention grows with the square */
     double swap_out_ns_per_block, swap_in_ns_per_block;
     double swap_fixed_ns;
-};
-
-struct bt_spec_opts {
-    int32_t k;               /* 0: no speculation; <= BT_MAX_SPEC_K */
-    bool k_adaptive;         /* K moves in 1 .. k to maximise the expected gain */
-    double draft_cost_ratio; /* c: draft step time / target step time, for the adaptive K */
-    int32_t off_above_batch; /* off when more sequences decode; 0: never */
-    int32_t on_below_batch;  /* on again when at most so many do; 0: off_above_batch * 3/4 */
-    bool has_draft_kv;       /* a draft model keeps KV of its own: catch-up after an off phase */
 };
 
 struct bt_degrade_opts {

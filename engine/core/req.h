@@ -1,0 +1,101 @@
+/* One request: its state machine and what is remembered of it from submit to end.
+ *
+ *            submit              admit                    end, nothing in flight
+ *   FREE ─────────────► WAITING ───────────► RUNNING ──────────────────────────► FREE
+ *                        ▲  ▲               │  │  ▲
+ *                        │  └── recompute ──┘  │  └───────────── copy done ── SWAPPING_IN
+ *                        │                     │                                 ▲
+ *                        │ steps back          ├─ swap ─► SWAPPING_OUT            │ resume
+ *                        │                     │               │ copy done        │
+ *                     DRAINING ◄── end or ─────┘               └────────► SWAPPED ┘
+ *                        │        recompute
+ *                        └─ steps and copy back ─► FREE
+ *
+ * Edges (A -> B [who]):
+ *   FREE         -> WAITING       [bt_sched_submit]
+ *   WAITING      -> RUNNING       [bt_admit_waiting]
+ *   WAITING      -> FREE          [bt_req_end: timeout, cancel]
+ *   RUNNING      -> WAITING       [bt_preempt, recompute, no step in flight]
+ *   RUNNING      -> DRAINING      [bt_preempt or bt_req_end, steps in flight]
+ *   RUNNING      -> SWAPPING_OUT  [bt_preempt, swap]
+ *   RUNNING      -> FREE          [bt_req_end, no step in flight]
+ *   DRAINING     -> WAITING       [bt_drain: preempted for recompute]
+ *   DRAINING     -> FREE          [bt_drain: ended]
+ *   SWAPPING_OUT -> SWAPPED       [bt_copy_done]
+ *   SWAPPING_OUT -> DRAINING      [bt_req_end]
+ *   SWAPPED      -> SWAPPING_IN   [bt_resume_swapped]
+ *   SWAPPED      -> FREE          [bt_req_end: timeout, cancel]
+ *   SWAPPING_IN  -> RUNNING       [bt_copy_done]
+ *   SWAPPING_IN  -> DRAINING      [bt_req_end]
+ *
+ * Invariants by state are asserted by bt_req_check. Internal to the scheduler.
+ */
+#ifndef BT_ENGINE_CORE_REQ_H
+#define BT_ENGINE_CORE_REQ_H
+
+#include "engine/core/metrics.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum bt_req_state {
+    BT_REQ_FREE,
+    BT_REQ_WAITING,
+    BT_REQ_RUNNING,
+    BT_REQ_SWAPPING_OUT,
+    BT_REQ_SWAPPED,
+    BT_REQ_SWAPPING_IN,
+    BT_REQ_DRAINING,
+    BT_N_REQ_STATES,
+};
+
+struct bt_req {
+    enum bt_req_state state;
+    uint32_t generation; /* of the place; counts its uses */
+    uint64_t key;        /* place in the order: smaller runs first; unique among the living */
+    uint64_t user;
+    int64_t arrival_ns, deadline_ns; /* deadline INT64_MAX: none */
+    int64_t scheduled_ns, first_token_ns, last_token_ns; /* -1: not yet */
+    const uint64_t *hashes; /* borrowed until the end; NULL: unique content */
+    int32_t n_hashes, hash_tokens;
+    int32_t n_prompt, max_new_tokens;
+    int32_t n_delivered; /* tokens given to the caller */
+    int32_t n_keyed;     /* tokens in whole blocks that have a content key */
+    int32_t n_cached;    /* of the first admission */
+    int32_t n_preempt_swap, n_preempt_recompute;
+    int32_t slot;              /* row of the resident sequence; -1: not resident */
+    int32_t host_head, n_host; /* chain of host blocks, token order; -1 and 0: none */
+    int32_t saved_ctx;         /* tokens whose KV is in the host blocks */
+    int32_t saved_draft_ctx;   /* of those, with draft KV */
+    int32_t lost_ctx;          /* tokens whose KV a recompute preemption threw away */
+    int32_t queue_pos;         /* in the waiting or the swapped heap; -1: in none */
+    int32_t deadline_pos;      /* in the deadline heap; -1: not in it */
+    int32_t next_free;         /* chain of free places */
+    uint8_t priority;
+    uint8_t kv_class;
+    bool degraded;
+    bool ended;    /* record delivered; the place waits for steps or a copy */
+    bool admitted; /* has been resident before */
+};
+
+/* "WAITING"; never NULL. */
+const char *bt_req_state_name(enum bt_req_state state);
+
+/* Whether the table of edges has from -> to. */
+bool bt_req_edge_legal(enum bt_req_state from, enum bt_req_state to);
+
+/* Takes an edge; asserts that it is legal. The one place that writes `state`. */
+void bt_req_transition(struct bt_req *r, enum bt_req_state to);
+
+/* Asserts what must hold of a request by itself in its state. */
+void bt_req_check(const struct bt_req *r);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
