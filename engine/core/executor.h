@@ -47,7 +47,8 @@ struct bt_plan_seq {
     int32_t ctx;           /* tokens with KV before this step */
     int32_t n_tokens;      /* tokens computed in this step, > 0 */
     int32_t k_spec;        /* draft tokens to propose and verify; 0: none */
-    int32_t draft_catchup; /* tokens whose draft KV is missing and computed first; 0: none */
+    int32_t draft_catchup; /* tokens whose draft KV is computed first: the last so many before ctx
+                            * (k_spec > 0), or before ctx + n_tokens (k_spec == 0); 0: none */
     uint32_t flags;        /* enum bt_plan_flag */
     int32_t kv_class;      /* 0: the pool's dtype, 1: the 16-bit class of the per-request rule */
     int32_t n_blocks;
@@ -69,8 +70,9 @@ struct bt_plan_copy {
     const int32_t *dst; /* borrowed: destination block indices (host indices for SWAP_OUT) */
 };
 
-/* What to run next. A plan without sequences and with wait_copies set means: nothing can run until
- * a copy ends; its result comes when at least one outstanding copy has ended. */
+/* What to run next. A plan without sequences has wait_copies set: nothing can run until a copy
+ * ends; its result comes when at least one outstanding copy has ended, or at once when none is
+ * outstanding any more. */
 struct bt_step_plan {
     int64_t step_id; /* 0, 1, 2 ... */
     int32_t n_seqs;

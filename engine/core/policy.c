@@ -66,8 +66,7 @@ bool bt_preempt_prefers_swap(enum bt_preempt_goal goal, const struct bt_preempt_
                              int32_t n_tokens, int32_t n_swap_blocks)
 {
     double n = n_tokens;
-    double recompute_ns =
-        n * cost->recompute_ns_per_token + n * n * cost->recompute_ns_per_token2;
+    double recompute_ns = n * cost->recompute_ns_per_token + n * n * cost->recompute_ns_per_token2;
     double out_ns = n_swap_blocks * cost->swap_out_ns_per_block + cost->swap_fixed_ns;
     double in_ns = n_swap_blocks * cost->swap_in_ns_per_block + cost->swap_fixed_ns;
     switch (goal) {

@@ -3,12 +3,9 @@
 #include "engine/core/error.h"
 
 static const char *const STATE_NAMES[BT_N_REQ_STATES] = {
-    [BT_REQ_FREE] = "FREE",
-    [BT_REQ_WAITING] = "WAITING",
-    [BT_REQ_RUNNING] = "RUNNING",
-    [BT_REQ_SWAPPING_OUT] = "SWAPPING_OUT",
-    [BT_REQ_SWAPPED] = "SWAPPED",
-    [BT_REQ_SWAPPING_IN] = "SWAPPING_IN",
+    [BT_REQ_FREE] = "FREE",         [BT_REQ_WAITING] = "WAITING",
+    [BT_REQ_RUNNING] = "RUNNING",   [BT_REQ_SWAPPING_OUT] = "SWAPPING_OUT",
+    [BT_REQ_SWAPPED] = "SWAPPED",   [BT_REQ_SWAPPING_IN] = "SWAPPING_IN",
     [BT_REQ_DRAINING] = "DRAINING",
 };
 

@@ -54,18 +54,28 @@ enum bt_req_state {
 };
 
 struct bt_req {
+    /* The first cache line is what each delivery touches. */
     enum bt_req_state state;
-    uint32_t generation; /* of the place; counts its uses */
-    uint64_t key;        /* place in the order: smaller runs first; unique among the living */
+    int32_t n_delivered; /* tokens given to the caller */
+    int32_t max_new_tokens;
+    int32_t n_prompt;
     uint64_t user;
-    int64_t arrival_ns, deadline_ns; /* deadline INT64_MAX: none */
-    int64_t scheduled_ns, first_token_ns, last_token_ns; /* -1: not yet */
+    int64_t arrival_ns;
+    int64_t first_token_ns, last_token_ns; /* -1: not yet */
+    int64_t gap_max_ns;                    /* between deliveries; -1: fewer than two */
+    uint32_t generation;                   /* of the place; counts its uses */
+    bool ended;    /* record delivered; the place waits for steps or a copy */
+    bool admitted; /* has been resident before */
+    bool degraded;
+    uint8_t priority;
+
+    uint64_t key;           /* place in the order: smaller runs first; unique among the living */
+    int64_t deadline_ns;    /* INT64_MAX: none */
+    int64_t scheduled_ns;   /* -1: not yet */
     const uint64_t *hashes; /* borrowed until the end; NULL: unique content */
     int32_t n_hashes, hash_tokens;
-    int32_t n_prompt, max_new_tokens;
-    int32_t n_delivered; /* tokens given to the caller */
-    int32_t n_keyed;     /* tokens in whole blocks that have a content key */
-    int32_t n_cached;    /* of the first admission */
+    int32_t n_keyed;  /* tokens in whole blocks that have a content key */
+    int32_t n_cached; /* of the first admission */
     int32_t n_preempt_swap, n_preempt_recompute;
     int32_t slot;              /* row of the resident sequence; -1: not resident */
     int32_t host_head, n_host; /* chain of host blocks, token order; -1 and 0: none */
@@ -75,11 +85,7 @@ struct bt_req {
     int32_t queue_pos;         /* in the waiting or the swapped heap; -1: in none */
     int32_t deadline_pos;      /* in the deadline heap; -1: not in it */
     int32_t next_free;         /* chain of free places */
-    uint8_t priority;
     uint8_t kv_class;
-    bool degraded;
-    bool ended;    /* record delivered; the place waits for steps or a copy */
-    bool admitted; /* has been resident before */
 };
 
 /* "WAITING"; never NULL. */

@@ -1,8 +1,7 @@
 #include "engine/core/sched.h"
 
-#include "engine/core/sched_impl.h"
-
 #include "engine/core/rng.h"
+#include "engine/core/sched_impl.h"
 
 enum { DEFAULT_MAX_REQUESTS = 131072 };
 
@@ -183,7 +182,9 @@ void bt_gauge(struct bt_sched *s, int64_t now_ns)
 /* Prompt tokens that a request has still to compute. */
 static int32_t prompt_left(const struct bt_sched *s, const struct bt_req *r)
 {
-    int32_t ctx = r->slot >= 0 ? s->seqs[r->slot].ctx : r->state == BT_REQ_SWAPPED ? r->saved_ctx : 0;
+    int32_t ctx = r->slot >= 0                 ? s->seqs[r->slot].ctx
+                  : r->state == BT_REQ_SWAPPED ? r->saved_ctx
+                                               : 0;
     return ctx < r->n_prompt ? r->n_prompt - ctx : 0;
 }
 
@@ -231,6 +232,7 @@ static void end_record(struct bt_sched *s, const struct bt_req *r, enum bt_outco
         .scheduled_ns = r->scheduled_ns,
         .first_token_ns = r->first_token_ns,
         .last_token_ns = r->last_token_ns,
+        .gap_max_ns = r->gap_max_ns,
         .end_ns = now_ns,
         .n_prompt = r->n_prompt,
         .n_output = r->n_delivered,
@@ -300,6 +302,16 @@ void bt_req_requeue(struct bt_sched *s, uint32_t req)
     bt_slot_give_back(s, r->slot);
     bt_req_transition(r, BT_REQ_WAITING);
     bt_queue_push(&s->waiting, r->key, req);
+    bt_req_end_if_outgrown(s, req);
+}
+
+void bt_req_end_if_outgrown(struct bt_sched *s, uint32_t req)
+{
+    const struct bt_req *r = &s->reqs[req];
+    int64_t room = (int64_t)s->table_cap * bt_block_tokens(s, r->kv_class);
+    if (r->n_prompt + r->n_delivered > room) {
+        bt_req_end(s, req, BT_OUTCOME_FAILED, s->now_ns);
+    }
 }
 
 void bt_expire(struct bt_sched *s, int64_t before_ns, int64_t now_ns)
@@ -360,8 +372,8 @@ static struct shape shape_of(const struct bt_sched *s, const struct bt_req_spec 
     return h;
 }
 
-static int32_t keyed_tokens(const struct bt_sched *s, const struct bt_req_spec *spec, int32_t n_prompt,
-                            uint8_t kv_class)
+static int32_t keyed_tokens(const struct bt_sched *s, const struct bt_req_spec *spec,
+                            int32_t n_prompt, uint8_t kv_class)
 {
     if (!s->opts.prefix_cache || spec->hashes == NULL) {
         return 0;
@@ -397,6 +409,7 @@ static void req_fill(struct bt_sched *s, struct bt_req *r, const struct bt_req_s
         .scheduled_ns = -1,
         .first_token_ns = -1,
         .last_token_ns = -1,
+        .gap_max_ns = -1,
         .hashes = spec->hashes,
         .n_hashes = spec->n_hashes,
         .hash_tokens = spec->hash_tokens,
@@ -422,7 +435,7 @@ enum bt_admit bt_sched_submit(struct bt_sched *s, const struct bt_req_spec *spec
     BT_ASSERT(spec->hashes == NULL || (spec->n_hashes >= 0 && spec->hash_tokens > 0));
     bt_clock_set(s, now_ns);
     if (s->opts.metrics != NULL) {
-        bt_metrics_arrive(s->opts.metrics, now_ns);
+        bt_metrics_arrive(s->opts.metrics, spec->arrival_ns);
     }
     struct shape h = shape_of(s, spec);
     if (h.reject != BT_REJECT_NONE) {
@@ -432,6 +445,7 @@ enum bt_admit bt_sched_submit(struct bt_sched *s, const struct bt_req_spec *spec
             .scheduled_ns = -1,
             .first_token_ns = -1,
             .last_token_ns = -1,
+            .gap_max_ns = -1,
             .end_ns = now_ns,
             .n_prompt = spec->n_prompt,
             .priority = spec->priority,

@@ -2,8 +2,8 @@
  * allocation after bt_sched_create. The simulator and the real engine run this same object code.
  *
  * A request is WAITING, RUNNING, SWAPPING_OUT, SWAPPED, SWAPPING_IN or DRAINING (ended or preempted
- * while steps or a copy that use its blocks are in flight); req.h has the diagram, the edges and the
- * invariants. In RUNNING a request is in prefill while ctx < known tokens - 1, else it decodes:
+ * while steps or a copy that use its blocks are in flight); req.h has the diagram, the edges and
+ * the invariants. In RUNNING a request is in prefill while ctx < known tokens - 1, else it decodes:
  * counters tell, not states.
  *
  * Planning is by token counts: with inflight_max > 1 step t+1 is planned while t runs, an
@@ -14,7 +14,9 @@
  * one; a request is (re)admitted only when all its known tokens + 1 fit; what can never fit is
  * rejected at submit; a lone sequence that outgrows the pool fails. Hence no livelock.
  *
- * Threading: one thread a scheduler.
+ * It feeds every bt_metrics call but create and finish, bt_metrics_step and bt_metrics_gauge
+ * included (the gauge at each submit, cancel, plan and complete). Threading: one thread a
+ * scheduler.
  */
 #ifndef BT_ENGINE_CORE_SCHED_H
 #define BT_ENGINE_CORE_SCHED_H
@@ -117,9 +119,9 @@ struct bt_req_spec {
 enum bt_admit { BT_ADMIT_OK, BT_ADMIT_REJECT };
 
 enum bt_plan_status {
-    BT_PLAN_READY, /* *plan is to be submitted */
+    BT_PLAN_READY, /* *plan is to be submitted; ask again while fewer than inflight_max are alive */
     BT_PLAN_IDLE,  /* nothing to do until a submit or a complete */
-    BT_PLAN_WAIT,  /* nothing to do before *wake_ns (window, timeout) unless something happens */
+    BT_PLAN_WAIT,  /* likewise, and again at *wake_ns: a window opens or a deadline is reached */
 };
 
 struct bt_sched;
@@ -135,11 +137,14 @@ enum bt_admit bt_sched_submit(struct bt_sched *s, const struct bt_req_spec *spec
 /* Ends a request early; its tokens so far are in the record. False when it has ended already. */
 bool bt_sched_cancel(struct bt_sched *s, struct bt_req_handle h, int64_t now_ns);
 
-/* Plans the next step. At most inflight_max plans are alive; with so many it answers IDLE. */
+/* Plans the next step, and ends what has passed its deadline. At most inflight_max plans are alive;
+ * with so many there is none. *wake_ns is set whatever the answer: the next deadline or opening of
+ * the window, INT64_MAX for none; steps may well be in flight then. */
 enum bt_plan_status bt_sched_plan(struct bt_sched *s, int64_t now_ns,
                                   const struct bt_step_plan **plan, int64_t *wake_ns);
 
-/* Takes the result of the oldest plan alive; now_ns = result->done_ns. The plan is void after. */
+/* Takes the result of the oldest plan alive; now_ns = result->done_ns. The plan is void after.
+ * Deadlines before now_ns come first: tokens that arrive after one are not delivered. */
 void bt_sched_complete(struct bt_sched *s, const struct bt_step_result *result, int64_t now_ns);
 
 /* State as the routers, hooks and gauges see it. */

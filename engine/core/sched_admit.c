@@ -1,7 +1,6 @@
 /* Who comes in: prefix hits, admission of the head of the queue, resuming from swap. */
-#include "engine/core/sched_impl.h"
-
 #include "engine/core/rng.h"
+#include "engine/core/sched_impl.h"
 
 /* Key of pool block i: the hash-block that holds its last token, its end and its class. */
 static struct bt_kv_key block_key(const struct bt_sched *s, const struct bt_req *r, int32_t i,
@@ -175,8 +174,7 @@ static bool window_open(const struct bt_sched *s, int64_t now_ns, int64_t *opens
 int64_t bt_window_wake_ns(const struct bt_sched *s, int64_t now_ns)
 {
     int64_t opens_ns = INT64_MAX;
-    return s->block == BT_BLOCK_WINDOW && !window_open(s, now_ns, &opens_ns) ? opens_ns
-                                                                              : INT64_MAX;
+    return s->block == BT_BLOCK_WINDOW && !window_open(s, now_ns, &opens_ns) ? opens_ns : INT64_MAX;
 }
 
 /* Tokens of the step left for a newcomer with this key: those before it in the order come first. */
@@ -274,8 +272,8 @@ static bool memory_fits(const struct bt_sched *s, int32_t need)
 
 static enum bt_block_reason memory_reason(const struct bt_sched *s, int32_t need)
 {
-    bool copies = s->n_swap_out > 0 &&
-                  need + watermark(s) <= bt_kv_n_available(s->kv) + s->pending_blocks;
+    bool copies =
+        s->n_swap_out > 0 && need + watermark(s) <= bt_kv_n_available(s->kv) + s->pending_blocks;
     return copies ? BT_BLOCK_SWAP : BT_BLOCK_KV;
 }
 
@@ -384,8 +382,8 @@ void bt_resume_swapped(struct bt_sched *s, struct bt_plan_buf *p)
 
 void bt_admit_all(struct bt_sched *s, struct bt_plan_buf *p, bool resume, int64_t now_ns)
 {
-    bool batch_open = s->opts.batching == BT_BATCHING_CONTINUOUS ||
-                      (s->n_resident == 0 && s->swapped.n == 0);
+    bool batch_open =
+        s->opts.batching == BT_BATCHING_CONTINUOUS || (s->n_resident == 0 && s->swapped.n == 0);
     bool window_used = false;
     s->block = BT_BLOCK_NONE;
     while (s->block == BT_BLOCK_NONE) {

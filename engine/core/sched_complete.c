@@ -25,6 +25,7 @@ static void deliver(struct bt_sched *s, struct bt_seq *q, struct bt_req *r, int3
     if (r->first_token_ns < 0) {
         r->first_token_ns = now_ns;
     }
+    r->gap_max_ns = gap_ns > r->gap_max_ns ? gap_ns : r->gap_max_ns;
     r->n_delivered += n_tokens;
     if (s->opts.metrics != NULL) {
         bt_metrics_deliver(s->opts.metrics, r->arrival_ns, gap_ns, n_tokens, 1);
@@ -41,6 +42,7 @@ static void verified(struct bt_sched *s, struct bt_seq *q, const struct bt_plan_
 {
     BT_ASSERT(rs->n_emitted >= 1 && rs->n_emitted <= 1 + ps->k_spec);
     BT_ASSERT(rs->n_accepted >= 0 && rs->n_accepted <= ps->k_spec);
+    s->tokens_waiting -= q->ctx < q->n_prompt; /* the prompt's last token may be verified with */
     q->ctx += rs->n_emitted;
     q->known += rs->n_emitted;
     s->kv_tokens += rs->n_emitted;
@@ -104,6 +106,7 @@ static void copy_done(struct bt_sched *s, uint32_t ticket)
         bt_slot_give_back(s, slot);
         bt_req_transition(r, BT_REQ_SWAPPED);
         bt_queue_push(&s->swapped, r->key, req);
+        bt_req_end_if_outgrown(s, req);
         break;
     case BT_REQ_SWAPPING_IN:
         bt_req_drop_host(s, req);

@@ -38,8 +38,8 @@ struct bt_seq {
     int32_t cap_tokens;    /* slots in its blocks */
     int32_t n_blocks;
     int32_t n_prompt;
-    int32_t n_keyed;   /* prompt tokens that are in blocks with keys */
-    int32_t draft_ctx; /* tokens with draft KV */
+    int32_t n_keyed;        /* prompt tokens that are in blocks with keys */
+    int32_t draft_ctx;      /* tokens with draft KV */
     int32_t pending_blocks; /* counted in bt_sched.pending_blocks until they come free */
     uint16_t n_inflight;    /* steps */
     uint8_t kv_class;
@@ -76,7 +76,7 @@ struct bt_sched {
     struct bt_sched_opts opts;
     struct bt_kv *kv;
 
-    struct bt_req *reqs; /* [max_requests] */
+    struct bt_req *reqs;    /* [max_requests] */
     int32_t n_reqs_touched; /* places used so far: reqs[n_reqs_touched ..] are untouched pages */
     int32_t free_head;      /* chain of free places below n_reqs_touched; -1: none */
     uint64_t next_seq;
@@ -84,29 +84,29 @@ struct bt_sched {
 
     int32_t n_slots; /* min(max_seqs, n_blocks) */
     int32_t n_resident;
-    int32_t table_cap; /* blocks of the longest sequence */
-    struct bt_seq *seqs;       /* [n_slots] */
-    struct bt_seq_cold *cold;  /* [n_slots] */
-    int32_t *tables;           /* [n_slots][table_cap] */
-    int32_t *free_slots;       /* stack of n_slots - n_resident */
-    int32_t *run_slot;         /* [n_slots], by key */
-    uint64_t *run_key;         /* [n_slots] */
-    int32_t n_run;             /* entries of run_slot, gaps included */
-    int32_t n_running;         /* those that are running */
-    int32_t *host_next;        /* [n_host_blocks]: chains of the swapped */
-    int32_t *check_refs;       /* [n_blocks]: scratch of bt_sched_check */
-    uint8_t *draft_block;      /* [n_blocks]: 1 where the content has its draft KV */
-    int32_t n_living;          /* requests not ended */
-    int32_t n_swapping_in;     /* in that state */
+    int32_t table_cap;        /* blocks of the longest sequence */
+    struct bt_seq *seqs;      /* [n_slots] */
+    struct bt_seq_cold *cold; /* [n_slots] */
+    int32_t *tables;          /* [n_slots][table_cap] */
+    int32_t *free_slots;      /* stack of n_slots - n_resident */
+    int32_t *run_slot;        /* [n_slots], by key */
+    uint64_t *run_key;        /* [n_slots] */
+    int32_t n_run;            /* entries of run_slot, gaps included */
+    int32_t n_running;        /* those that are running */
+    int32_t *host_next;       /* [n_host_blocks]: chains of the swapped */
+    int32_t *check_refs;      /* [n_blocks]: scratch of bt_sched_check */
+    uint8_t *draft_block;     /* [n_blocks]: 1 where the content has its draft KV */
+    int32_t n_living;         /* requests not ended */
+    int32_t n_swapping_in;    /* in that state */
 
     /* The plan being made. */
-    int32_t *dec, *pre;   /* [n_slots]: slots that decode, slots in prefill by key */
-    int32_t *dec_k;       /* [n_slots]: draft tokens of each decode */
-    int32_t *pre_tokens;  /* [n_slots]: tokens of each chunk */
+    int32_t *dec, *pre;  /* [n_slots]: slots that decode, slots in prefill by key */
+    int32_t *dec_k;      /* [n_slots]: draft tokens of each decode */
+    int32_t *pre_tokens; /* [n_slots]: tokens of each chunk */
     int32_t n_dec, n_pre;
-    int64_t dec_tokens;   /* of dec, draft tokens included */
-    int64_t pre_left;     /* tokens that the slots of pre still have to compute */
-    int32_t k_plan;       /* draft tokens a sequence, 0: no speculation */
+    int64_t dec_tokens;      /* of dec, draft tokens included */
+    int64_t pre_left;        /* tokens that the slots of pre still have to compute */
+    int32_t k_plan;          /* draft tokens a sequence, 0: no speculation */
     int32_t deferred_blocks; /* wanted by decodes that wait for pending blocks */
     bool preempted;          /* for memory, in this plan */
 
@@ -158,6 +158,8 @@ static inline struct bt_req_handle bt_handle_of(const struct bt_sched *s, uint32
 void bt_req_end(struct bt_sched *s, uint32_t req, enum bt_outcome outcome, int64_t now_ns);
 void bt_req_free(struct bt_sched *s, uint32_t req);    /* the place; the request has ended */
 void bt_req_requeue(struct bt_sched *s, uint32_t req); /* a preempted one waits again */
+/* A preempted one whose known tokens have passed the whole pool can never come back: it fails. */
+void bt_req_end_if_outgrown(struct bt_sched *s, uint32_t req);
 void bt_req_drop_host(struct bt_sched *s, uint32_t req);
 /* Ends at now_ns the requests whose deadline is before before_ns. */
 void bt_expire(struct bt_sched *s, int64_t before_ns, int64_t now_ns);

@@ -312,10 +312,15 @@ enum bt_plan_status bt_sched_plan(struct bt_sched *s, int64_t now_ns,
     bool ready = false;
     struct bt_plan_buf *p = bt_plan_of(s, s->next_step);
     if (s->n_living + s->n_copies_out > 0 && may_plan(s, &c)) {
-        make_step(s, p, c, now_ns);
+        int32_t n_living;
+        do {
+            n_living = s->n_living;
+            make_step(s, p, c, now_ns);
+            ready = s->n_dec + s->n_pre + p->plan.n_copies > 0;
+            /* Who fails for want of memory makes room for those who were turned away before. */
+        } while (!ready && s->n_living < n_living);
         p->plan.wait_copies = s->n_dec + s->n_pre == 0;
-        ready = s->n_dec + s->n_pre + p->plan.n_copies > 0 ||
-                (s->n_inflight == 0 && s->n_copies_out > 0);
+        ready = ready || (s->n_inflight == 0 && s->n_copies_out > 0);
         /* Nothing in flight, nothing coming back and nothing runnable: only a gate may hold it. */
         BT_ASSERT(ready || s->n_inflight > 0 || s->n_living == 0 ||
                   (s->block == BT_BLOCK_WINDOW && s->n_resident == 0));

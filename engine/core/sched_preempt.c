@@ -154,7 +154,7 @@ void bt_plan_copy_add(struct bt_sched *s, struct bt_plan_buf *p, enum bt_copy_ki
         s->cold[slot].ticket = ticket;
         s->cold[slot].outward = kind == BT_COPY_SWAP_OUT;
         s->n_copies_out++;
-        if (s->opts.metrics != NULL) {
+        if (s->opts.metrics != NULL && kind == BT_COPY_SWAP_IN) {
             bt_metrics_swap_bytes(s->opts.metrics, n_blocks * s->opts.block_bytes);
         }
     }
@@ -189,7 +189,8 @@ void bt_preempt_slot(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, in
     bt_run_leave(s, slot);
     bool swap = wants_swap(s, q) && swap_out(s, p, slot);
     if (s->opts.metrics != NULL) {
-        bt_metrics_preempt(s->opts.metrics, now_ns, swap, 0);
+        bt_metrics_preempt(s->opts.metrics, now_ns, swap,
+                           swap ? r->n_host * s->opts.block_bytes : 0);
     }
     if (swap) {
         r->n_preempt_swap++;
