@@ -68,7 +68,7 @@ Test(deploy, what_preemption_costs_follows_from_the_cost_model)
     c.preempt = BT_PREEMPT_AUTO;
     struct bt_deploy d = deploy_of(&c, &arch, NULL, &gpu);
     const struct bt_preempt_cost *p = &d.sched.preempt_cost;
-    /* ANCHORS: recompute 32 us a token, swap 16.4 us a token one way. */
+    /* At 800 TFLOP/s a token is recomputed in 32 us; 819,200 bytes at 50 GB/s take 16.4. */
     cr_expect_float_eq(p->recompute_ns_per_token, 32000, 5000);
     cr_expect(p->recompute_ns_per_token2 > 0 && p->recompute_ns_per_token2 < 2);
     cr_expect_float_eq(p->swap_out_ns_per_block / 16, 16400, 2000);
@@ -132,8 +132,8 @@ Test(deploy, speculation_needs_an_acceptance_and_one_vocabulary)
     struct bt_deploy d = deploy_of(&c, &arch, &draft, &gpu);
     cr_expect_eq(d.sched.spec.k, 4);
     cr_expect(d.sched.spec.has_draft_kv);
-    /* ANCHORS: 0.09 to 0.13 by bytes; small kernels add to a small model. */
-    cr_expect(d.sched.spec.draft_cost_ratio > 0.09 && d.sched.spec.draft_cost_ratio < 0.2, "%.3f",
+    /* 0.085 by bytes; the fixed times of kernels weigh more in a small model. */
+    cr_expect(d.sched.spec.draft_cost_ratio > 0.085 && d.sched.spec.draft_cost_ratio < 0.2, "%.3f",
               d.sched.spec.draft_cost_ratio);
     cr_expect(d.memory.draft_bytes > 2000000000);
     bt_deploy_fini(&d);
