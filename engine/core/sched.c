@@ -505,6 +505,7 @@ void bt_sched_get_state(const struct bt_sched *s, struct bt_sched_state *out)
         .n_inflight = s->n_inflight,
         .tokens_waiting = s->tokens_waiting,
         .kv_tokens = s->kv_tokens,
+        .n_preempts = s->n_preempts,
         .spec_on = s->spec.on && s->spec.allowed,
         .block = s->waiting.n + s->swapped.n == 0 ? BT_BLOCK_NONE : s->block,
     };

@@ -387,7 +387,9 @@ void bt_admit_all(struct bt_sched *s, struct bt_plan_buf *p, bool resume, int64_
     bool window_used = false;
     s->block = BT_BLOCK_NONE;
     while (s->block == BT_BLOCK_NONE) {
-        bool urgent = s->swapped.n > 0 && s->waiting.n > 0 && s->opts.order == BT_ORDER_PRIORITY &&
+        /* A static batch takes its own back before it may end and another start. */
+        bool urgent = batch_open && s->swapped.n > 0 && s->waiting.n > 0 &&
+                      s->opts.order == BT_ORDER_PRIORITY &&
                       bt_order_class(bt_queue_top(&s->waiting).key) <
                           bt_order_class(bt_queue_top(&s->swapped).key);
         if (s->swapped.n > 0 && !urgent) {

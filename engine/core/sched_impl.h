@@ -21,6 +21,8 @@
 #include "engine/core/sched.h"
 #include "engine/core/spec.h"
 
+#include <assert.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -47,7 +49,7 @@ struct bt_seq {
     bool start;   /* no step planned yet in this residency */
 };
 
-_Static_assert(sizeof(struct bt_seq) == 64, "a sequence is one cache line");
+static_assert(sizeof(struct bt_seq) == 64, "a sequence is one cache line");
 
 /* What a sequence needs beside its line, rarely. */
 struct bt_seq_cold {
@@ -117,6 +119,7 @@ struct bt_sched {
     int32_t n_swap_out;   /* of those, outward */
     uint32_t next_ticket;
     int64_t pending_blocks; /* held by sequences that are leaving: free when steps and copies end */
+    int64_t n_preempts;     /* so far */
     int64_t kv_tokens;      /* slots that hold a token, shared ones once */
     int64_t tokens_waiting; /* prompt tokens not computed yet */
     int32_t n_used16;       /* used blocks of the 16-bit class */
@@ -183,8 +186,8 @@ void bt_run_leave(struct bt_sched *s, int32_t slot);
 void bt_run_compact(struct bt_sched *s);
 void bt_mark_pending(struct bt_sched *s, int32_t slot);
 void bt_preempt_slot(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int64_t now_ns);
-bool bt_grow(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int32_t n_tokens,
-             int64_t now_ns);
+bool bt_seq_grow(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int32_t n_tokens,
+                 int64_t now_ns);
 int32_t bt_exclusive_blocks(const struct bt_sched *s, int32_t slot);
 void bt_seq_add_blocks(struct bt_sched *s, struct bt_seq *q, int32_t n);
 void bt_block_drop(struct bt_sched *s, int32_t block, int32_t n_tokens, uint8_t kv_class);

@@ -75,7 +75,7 @@ static void walk_running(struct bt_sched *s, struct bt_plan_buf *p, int64_t budg
             s->pre_left += left;
             continue;
         }
-        if (q->ctx >= q->cap_tokens && !bt_grow(s, p, slot, q->ctx + 1, now_ns)) {
+        if (q->ctx >= q->cap_tokens && !bt_seq_grow(s, p, slot, q->ctx + 1, now_ns)) {
             continue;
         }
         int32_t k = s->k_plan == 0 ? 0 : draft_tokens(s, slot, &budget);

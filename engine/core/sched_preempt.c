@@ -187,6 +187,7 @@ void bt_preempt_slot(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, in
     struct bt_seq *q = &s->seqs[slot];
     struct bt_req *r = &s->reqs[q->req];
     bt_run_leave(s, slot);
+    s->n_preempts++;
     bool swap = wants_swap(s, q) && swap_out(s, p, slot);
     if (s->opts.metrics != NULL) {
         bt_metrics_preempt(s->opts.metrics, now_ns, swap,
@@ -281,8 +282,8 @@ static void out_of_blocks(struct bt_sched *s, struct bt_plan_buf *p, int32_t slo
     bt_preempt_slot(s, p, slot, now_ns);
 }
 
-bool bt_grow(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int32_t n_tokens,
-             int64_t now_ns)
+bool bt_seq_grow(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int32_t n_tokens,
+                 int64_t now_ns)
 {
     struct bt_seq *q = &s->seqs[slot];
     int32_t block_tokens = bt_block_tokens(s, q->kv_class);
