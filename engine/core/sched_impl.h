@@ -122,7 +122,8 @@ struct bt_sched {
     int64_t n_preempts;     /* so far */
     int64_t kv_tokens;      /* slots that hold a token, shared ones once */
     int64_t tokens_waiting; /* prompt tokens not computed yet */
-    int32_t n_used16;       /* used blocks of the 16-bit class */
+    int64_t n_preempts;
+    int32_t n_used16; /* used blocks of the 16-bit class */
 
     struct bt_spec spec;
     struct bt_seqs_auto seqs_auto;

@@ -323,7 +323,7 @@ enum bt_plan_status bt_sched_plan(struct bt_sched *s, int64_t now_ns,
         ready = ready || (s->n_inflight == 0 && s->n_copies_out > 0);
         /* Nothing in flight, nothing coming back and nothing runnable: only a gate may hold it. */
         BT_ASSERT(ready || s->n_inflight > 0 || s->n_living == 0 ||
-                  (s->block == BT_BLOCK_WINDOW && s->n_resident == 0));
+                  bt_window_wake_ns(s, now_ns) != INT64_MAX);
     }
     if (ready) {
         build(s, p);
