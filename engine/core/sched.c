@@ -67,7 +67,7 @@ static int32_t longest_table(const struct bt_sched_opts *o)
     if (o->long_above_tokens > 0 && o->block_tokens_16bit < block_tokens) {
         block_tokens = o->block_tokens_16bit;
     }
-    int32_t n = bt_blocks_for_tokens(o->max_model_len + o->spec.k, block_tokens);
+    int32_t n = bt_sched_blocks_for_tokens(o->max_model_len + o->spec.k, block_tokens);
     return n < o->n_blocks ? n : o->n_blocks;
 }
 
@@ -151,13 +151,13 @@ enum bt_code bt_sched_create(struct bt_arena *arena, const struct bt_sched_opts 
     return BT_OK;
 }
 
-void bt_clock_set(struct bt_sched *s, int64_t now_ns)
+void bt_sched_clock_set(struct bt_sched *s, int64_t now_ns)
 {
     BT_ASSERT(now_ns >= s->now_ns);
     s->now_ns = now_ns;
 }
 
-void bt_gauge(struct bt_sched *s, int64_t now_ns)
+void bt_sched_gauge(struct bt_sched *s, int64_t now_ns)
 {
     if (s->opts.metrics == NULL) {
         return;
@@ -199,7 +199,7 @@ static void free_host_blocks(struct bt_sched *s, struct bt_req *r)
     r->n_host = 0;
 }
 
-void bt_req_free(struct bt_sched *s, uint32_t req)
+void bt_sched_free_req(struct bt_sched *s, uint32_t req)
 {
     struct bt_req *r = &s->reqs[req];
     free_host_blocks(s, r);
@@ -208,7 +208,7 @@ void bt_req_free(struct bt_sched *s, uint32_t req)
     s->free_head = (int32_t)req;
 }
 
-void bt_req_drop_host(struct bt_sched *s, uint32_t req)
+void bt_sched_drop_host(struct bt_sched *s, uint32_t req)
 {
     free_host_blocks(s, &s->reqs[req]);
 }
@@ -248,7 +248,7 @@ static void end_record(struct bt_sched *s, const struct bt_req *r, enum bt_outco
     deliver_record(s, &record);
 }
 
-void bt_req_end(struct bt_sched *s, uint32_t req, enum bt_outcome outcome, int64_t now_ns)
+void bt_sched_end_req(struct bt_sched *s, uint32_t req, enum bt_outcome outcome, int64_t now_ns)
 {
     struct bt_req *r = &s->reqs[req];
     BT_ASSERT(r->state != BT_REQ_FREE && !r->ended);
@@ -261,25 +261,25 @@ void bt_req_end(struct bt_sched *s, uint32_t req, enum bt_outcome outcome, int64
     switch (r->state) {
     case BT_REQ_WAITING:
         bt_queue_remove(&s->waiting, req);
-        bt_req_free(s, req);
+        bt_sched_free_req(s, req);
         break;
     case BT_REQ_SWAPPED:
         bt_queue_remove(&s->swapped, req);
-        bt_req_free(s, req);
+        bt_sched_free_req(s, req);
         break;
     case BT_REQ_RUNNING:
-        bt_run_leave(s, r->slot);
+        bt_sched_run_leave(s, r->slot);
         if (s->seqs[r->slot].n_inflight == 0) {
-            bt_slot_give_back(s, r->slot);
-            bt_req_free(s, req);
+            bt_sched_slot_give_back(s, r->slot);
+            bt_sched_free_req(s, req);
             break;
         }
-        bt_mark_pending(s, r->slot);
+        bt_sched_mark_pending(s, r->slot);
         bt_req_transition(r, BT_REQ_DRAINING);
         break;
     case BT_REQ_SWAPPING_IN:
         s->n_swapping_in--;
-        bt_mark_pending(s, r->slot);
+        bt_sched_mark_pending(s, r->slot);
         bt_req_transition(r, BT_REQ_DRAINING);
         break;
     case BT_REQ_SWAPPING_OUT:
@@ -294,34 +294,34 @@ void bt_req_end(struct bt_sched *s, uint32_t req, enum bt_outcome outcome, int64
     end_record(s, r, outcome, now_ns);
 }
 
-void bt_req_requeue(struct bt_sched *s, uint32_t req)
+void bt_sched_requeue(struct bt_sched *s, uint32_t req)
 {
     struct bt_req *r = &s->reqs[req];
     s->tokens_waiting += r->n_prompt - prompt_left(s, r);
     r->lost_ctx = s->seqs[r->slot].ctx;
-    bt_slot_give_back(s, r->slot);
+    bt_sched_slot_give_back(s, r->slot);
     bt_req_transition(r, BT_REQ_WAITING);
     bt_queue_push(&s->waiting, r->key, req);
-    bt_req_end_if_outgrown(s, req);
+    bt_sched_end_outgrown(s, req);
 }
 
-void bt_req_end_if_outgrown(struct bt_sched *s, uint32_t req)
+void bt_sched_end_outgrown(struct bt_sched *s, uint32_t req)
 {
     const struct bt_req *r = &s->reqs[req];
-    int64_t room = (int64_t)s->table_cap * bt_block_tokens(s, r->kv_class);
+    int64_t room = (int64_t)s->table_cap * bt_sched_block_tokens(s, r->kv_class);
     if (r->n_prompt + r->n_delivered > room) {
-        bt_req_end(s, req, BT_OUTCOME_FAILED, s->now_ns);
+        bt_sched_end_req(s, req, BT_OUTCOME_FAILED, s->now_ns);
     }
 }
 
-void bt_expire(struct bt_sched *s, int64_t before_ns, int64_t now_ns)
+void bt_sched_expire(struct bt_sched *s, int64_t before_ns, int64_t now_ns)
 {
     while (s->deadlines.n > 0) {
         struct bt_queue_item top = bt_queue_top(&s->deadlines);
         if ((int64_t)top.key >= before_ns) {
             break;
         }
-        bt_req_end(s, top.id, BT_OUTCOME_TIMED_OUT, now_ns);
+        bt_sched_end_req(s, top.id, BT_OUTCOME_TIMED_OUT, now_ns);
     }
 }
 
@@ -358,7 +358,7 @@ static struct shape shape_of(const struct bt_sched *s, const struct bt_req_spec 
     /* The KV of the last token of an answer is never needed. */
     h.kv_class = o->long_above_tokens > 0 && total > o->long_above_tokens;
     int64_t first = (int64_t)h.n_prompt + (h.max_new_tokens > 1);
-    if (first > (int64_t)s->table_cap * bt_block_tokens(s, h.kv_class)) {
+    if (first > (int64_t)s->table_cap * bt_sched_block_tokens(s, h.kv_class)) {
         h.reject = BT_REJECT_NEVER_FITS;
         return h;
     }
@@ -380,7 +380,7 @@ static int32_t keyed_tokens(const struct bt_sched *s, const struct bt_req_spec *
     }
     int64_t known = (int64_t)spec->n_hashes * spec->hash_tokens;
     int32_t n = known < n_prompt ? (int32_t)known : n_prompt;
-    return n - n % bt_block_tokens(s, kv_class);
+    return n - n % bt_sched_block_tokens(s, kv_class);
 }
 
 static uint32_t req_take(struct bt_sched *s)
@@ -433,7 +433,7 @@ enum bt_admit bt_sched_submit(struct bt_sched *s, const struct bt_req_spec *spec
     BT_ASSERT(spec->priority >= 0 && spec->priority <= BT_MAX_PRIORITY);
     BT_ASSERT(spec->arrival_ns >= 0 && spec->arrival_ns <= now_ns && spec->timeout_ns >= 0);
     BT_ASSERT(spec->hashes == NULL || (spec->n_hashes >= 0 && spec->hash_tokens > 0));
-    bt_clock_set(s, now_ns);
+    bt_sched_clock_set(s, now_ns);
     if (s->opts.metrics != NULL) {
         bt_metrics_arrive(s->opts.metrics, spec->arrival_ns);
     }
@@ -473,22 +473,22 @@ enum bt_admit bt_sched_submit(struct bt_sched *s, const struct bt_req_spec *spec
     }
     s->n_living++;
     s->tokens_waiting += r->n_prompt;
-    *handle = bt_handle_of(s, req);
-    bt_gauge(s, now_ns);
+    *handle = bt_sched_handle_of(s, req);
+    bt_sched_gauge(s, now_ns);
     return BT_ADMIT_OK;
 }
 
 bool bt_sched_cancel(struct bt_sched *s, struct bt_req_handle h, int64_t now_ns)
 {
-    bt_clock_set(s, now_ns);
+    bt_sched_clock_set(s, now_ns);
     BT_ASSERT(h.index < (uint32_t)s->n_reqs_touched);
     struct bt_req *r = &s->reqs[h.index];
     if (r->generation != h.generation || r->state == BT_REQ_FREE || r->ended) {
         return false;
     }
-    bt_req_end(s, h.index, BT_OUTCOME_CANCELLED, now_ns);
-    bt_run_compact(s);
-    bt_gauge(s, now_ns);
+    bt_sched_end_req(s, h.index, BT_OUTCOME_CANCELLED, now_ns);
+    bt_sched_run_compact(s);
+    bt_sched_gauge(s, now_ns);
     return true;
 }
 
@@ -523,8 +523,8 @@ int32_t bt_sched_cached_tokens(const struct bt_sched *s, const struct bt_req_spe
         .kv_class = h.kv_class,
     };
     int32_t n_cached;
-    int32_t block_tokens = bt_block_tokens(s, h.kv_class);
-    int32_t n = bt_prefix_peek(s, &r, r.n_keyed / block_tokens, &n_cached) * block_tokens;
+    int32_t block_tokens = bt_sched_block_tokens(s, h.kv_class);
+    int32_t n = bt_sched_prefix_peek(s, &r, r.n_keyed / block_tokens, &n_cached) * block_tokens;
     return n < h.n_prompt ? n : h.n_prompt - 1;
 }
 

@@ -6,7 +6,7 @@
 static struct bt_kv_key block_key(const struct bt_sched *s, const struct bt_req *r, int32_t i,
                                   uint64_t parent)
 {
-    int32_t end = (i + 1) * bt_block_tokens(s, r->kv_class);
+    int32_t end = (i + 1) * bt_sched_block_tokens(s, r->kv_class);
     uint64_t where = (uint64_t)(uint32_t)end << 8 | r->kv_class;
     uint64_t own = bt_hash_combine(r->hashes[(end - 1) / r->hash_tokens], where);
     return (struct bt_kv_key){.own = own != 0 ? own : 1, .parent = parent};
@@ -17,8 +17,8 @@ static uint64_t first_parent(const struct bt_req *r)
     return bt_hash_u64((uint64_t)r->kv_class + 1);
 }
 
-int32_t bt_prefix_peek(const struct bt_sched *s, const struct bt_req *r, int32_t max_hits,
-                       int32_t *n_cached)
+int32_t bt_sched_prefix_peek(const struct bt_sched *s, const struct bt_req *r, int32_t max_hits,
+                             int32_t *n_cached)
 {
     uint64_t parent = first_parent(r);
     int32_t n = 0;
@@ -35,12 +35,12 @@ int32_t bt_prefix_peek(const struct bt_sched *s, const struct bt_req *r, int32_t
     return n;
 }
 
-void bt_publish(struct bt_sched *s, int32_t slot, int32_t from_tokens, int32_t to_tokens)
+void bt_sched_publish(struct bt_sched *s, int32_t slot, int32_t from_tokens, int32_t to_tokens)
 {
     struct bt_seq *q = &s->seqs[slot];
     const struct bt_req *r = &s->reqs[q->req];
-    const int32_t *table = bt_seq_table(s, slot);
-    int32_t block_tokens = bt_block_tokens(s, q->kv_class);
+    const int32_t *table = bt_sched_table(s, slot);
+    int32_t block_tokens = bt_sched_block_tokens(s, q->kv_class);
     int32_t end = to_tokens < q->n_keyed ? to_tokens : q->n_keyed;
     int32_t i = from_tokens / block_tokens;
     uint64_t parent = i == 0 ? first_parent(r) : block_key(s, r, i - 1, 0).own;
@@ -70,19 +70,19 @@ static int32_t slots_needed(int32_t known, int32_t limit)
 
 static struct fit fit_of(const struct bt_sched *s, const struct bt_req *r)
 {
-    int32_t block_tokens = bt_block_tokens(s, r->kv_class);
+    int32_t block_tokens = bt_sched_block_tokens(s, r->kv_class);
     struct fit f = {.known = r->n_prompt + r->n_delivered};
-    int32_t n_now = bt_blocks_for_tokens(f.known, block_tokens);
+    int32_t n_now = bt_sched_blocks_for_tokens(f.known, block_tokens);
     int32_t slots = slots_needed(f.known, r->n_prompt + r->max_new_tokens);
-    int32_t n_all = bt_blocks_for_tokens(slots, block_tokens);
+    int32_t n_all = bt_sched_blocks_for_tokens(slots, block_tokens);
     /* A sequence as large as the pool gets its turn alone, and fails when it grows past it. */
     n_all = n_all < s->table_cap ? n_all : s->table_cap;
-    f.n_hits = bt_prefix_peek(s, r, r->n_keyed / block_tokens, &f.n_cached);
+    f.n_hits = bt_sched_prefix_peek(s, r, r->n_keyed / block_tokens, &f.n_cached);
     f.cow = (int64_t)f.n_hits * block_tokens == f.known;
     if (f.cow && (block_tokens == 1 || n_all == s->opts.n_blocks)) {
         /* Nothing worth copying, or no room for the copy: compute the last block anew. */
         f.cow = false;
-        f.n_hits = bt_prefix_peek(s, r, f.n_hits - 1, &f.n_cached);
+        f.n_hits = bt_sched_prefix_peek(s, r, f.n_hits - 1, &f.n_cached);
     }
     f.n_acquire = n_now - f.n_hits + f.cow;
     f.need = n_all - f.n_hits + f.cow + f.n_cached;
@@ -125,7 +125,7 @@ static void lists_compact(struct bt_sched *s)
 static void preempt_for(struct bt_sched *s, struct bt_plan_buf *p, uint64_t key, int32_t need,
                         bool slot_short, int64_t now_ns)
 {
-    int64_t to_come = bt_kv_n_available(s->kv) + s->pending_blocks;
+    int64_t to_come = bt_kv_n_available(s->kv) + s->pending_blocks - s->deferred_blocks;
     int64_t gain = 0;
     int32_t n_victims = 0;
     for (int32_t i = s->n_run - 1; i >= 0; i--) {
@@ -134,7 +134,7 @@ static void preempt_for(struct bt_sched *s, struct bt_plan_buf *p, uint64_t key,
         }
         const struct bt_seq *q = &s->seqs[s->run_slot[i]];
         if (q->known < q->limit) {
-            gain += bt_exclusive_blocks(s, s->run_slot[i]);
+            gain += bt_sched_exclusive_blocks(s, s->run_slot[i]);
             n_victims++;
         }
     }
@@ -152,13 +152,13 @@ static void preempt_for(struct bt_sched *s, struct bt_plan_buf *p, uint64_t key,
         if (s->seqs[slot].known == s->seqs[slot].limit) {
             continue;
         }
-        bt_preempt_slot(s, p, slot, now_ns);
-        to_come = bt_kv_n_available(s->kv) + s->pending_blocks;
+        bt_sched_preempt(s, p, slot, now_ns);
+        to_come = bt_kv_n_available(s->kv) + s->pending_blocks - s->deferred_blocks;
         slot_wanted = false;
         n_victims--;
     }
     lists_compact(s);
-    bt_run_compact(s);
+    bt_sched_run_compact(s);
 }
 
 static bool window_open(const struct bt_sched *s, int64_t now_ns, int64_t *opens_ns)
@@ -171,7 +171,7 @@ static bool window_open(const struct bt_sched *s, int64_t now_ns, int64_t *opens
     return now_ns >= *opens_ns;
 }
 
-int64_t bt_window_wake_ns(const struct bt_sched *s, int64_t now_ns)
+int64_t bt_sched_window_wake_ns(const struct bt_sched *s, int64_t now_ns)
 {
     int64_t opens_ns = INT64_MAX;
     return s->block == BT_BLOCK_WINDOW && !window_open(s, now_ns, &opens_ns) ? opens_ns : INT64_MAX;
@@ -193,8 +193,8 @@ static void take_blocks(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot,
 {
     struct bt_seq *q = &s->seqs[slot];
     const struct bt_req *r = &s->reqs[q->req];
-    int32_t *table = bt_seq_table(s, slot);
-    int32_t block_tokens = bt_block_tokens(s, q->kv_class);
+    int32_t *table = bt_sched_table(s, slot);
+    int32_t block_tokens = bt_sched_block_tokens(s, q->kv_class);
     uint64_t parent = first_parent(r);
     bool draft = true;
     for (int32_t i = 0; i < f->n_hits; i++) {
@@ -213,11 +213,11 @@ static void take_blocks(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot,
     bool got = bt_kv_acquire(s->kv, f->n_acquire, table + n_kept);
     BT_ASSERT(got);
     q->n_blocks = n_kept;
-    bt_seq_add_blocks(s, q, f->n_acquire);
+    bt_sched_add_blocks(s, q, f->n_acquire);
     if (f->cow) {
         struct bt_cow *cow = &p->cows[p->n_cow++];
         *cow = (struct bt_cow){.src = shared, .dst = table[n_kept], .kv_class = q->kv_class};
-        bt_plan_copy_add(s, p, BT_COPY_COW, slot, 1, &cow->src, &cow->dst);
+        bt_sched_add_copy(s, p, BT_COPY_COW, slot, 1, &cow->src, &cow->dst);
         s->kv_tokens += block_tokens - 1;
         q->ctx--;
     }
@@ -240,7 +240,7 @@ static void admit_now(struct bt_sched *s, struct bt_plan_buf *p, uint32_t req, c
 {
     struct bt_req *r = &s->reqs[req];
     bt_queue_remove(&s->waiting, req);
-    int32_t slot = bt_slot_take(s, req);
+    int32_t slot = bt_sched_slot_take(s, req);
     struct bt_seq *q = &s->seqs[slot];
     take_blocks(s, p, slot, f);
     s->tokens_waiting -= q->ctx < r->n_prompt ? q->ctx : r->n_prompt;
@@ -255,7 +255,7 @@ static void admit_now(struct bt_sched *s, struct bt_plan_buf *p, uint32_t req, c
         bt_metrics_recompute(s->opts.metrics, r->lost_ctx - q->ctx);
     }
     bt_req_transition(r, BT_REQ_RUNNING);
-    bt_run_insert(s, slot);
+    bt_sched_run_insert(s, slot);
     if (q->known - q->ctx > 1) {
         pre_insert(s, slot);
     } else if (s->opts.chunked_prefill) {
@@ -296,7 +296,7 @@ static bool whole_prompt_fits(const struct bt_sched *s, const struct bt_req *r, 
     if (s->opts.chunked_prefill || s->opts.batching == BT_BATCHING_STATIC || s->n_pre == 0) {
         return true;
     }
-    int64_t left = f->known - (int64_t)f->n_hits * bt_block_tokens(s, r->kv_class);
+    int64_t left = f->known - (int64_t)f->n_hits * bt_sched_block_tokens(s, r->kv_class);
     return left <= 1 || left <= tokens_left(s, r->key);
 }
 
@@ -335,10 +335,10 @@ static enum bt_block_reason try_admit(struct bt_sched *s, struct bt_plan_buf *p,
 static enum bt_block_reason try_resume(struct bt_sched *s, struct bt_plan_buf *p, uint32_t req)
 {
     struct bt_req *r = &s->reqs[req];
-    int32_t block_tokens = bt_block_tokens(s, r->kv_class);
+    int32_t block_tokens = bt_sched_block_tokens(s, r->kv_class);
     int32_t known = r->n_prompt + r->n_delivered;
     int32_t slots = slots_needed(known, r->n_prompt + r->max_new_tokens);
-    int32_t need = bt_blocks_for_tokens(slots, block_tokens);
+    int32_t need = bt_sched_blocks_for_tokens(slots, block_tokens);
     need = need < s->table_cap ? need : s->table_cap;
     if (!memory_fits(s, need)) {
         return memory_reason(s, need);
@@ -347,13 +347,13 @@ static enum bt_block_reason try_resume(struct bt_sched *s, struct bt_plan_buf *p
         return BT_BLOCK_SEQS;
     }
     bt_queue_remove(&s->swapped, req);
-    int32_t slot = bt_slot_take(s, req);
+    int32_t slot = bt_sched_slot_take(s, req);
     struct bt_seq *q = &s->seqs[slot];
     int32_t *host = p->host_blocks + p->n_host_used;
-    int32_t n = bt_blocks_for_tokens(known, block_tokens);
-    bool got = bt_kv_acquire(s->kv, n, bt_seq_table(s, slot));
+    int32_t n = bt_sched_blocks_for_tokens(known, block_tokens);
+    bool got = bt_kv_acquire(s->kv, n, bt_sched_table(s, slot));
     BT_ASSERT(got);
-    bt_seq_add_blocks(s, q, n);
+    bt_sched_add_blocks(s, q, n);
     q->ctx = r->saved_ctx;
     q->draft_ctx = r->saved_draft_ctx;
     s->kv_tokens += q->ctx;
@@ -363,13 +363,13 @@ static enum bt_block_reason try_resume(struct bt_sched *s, struct bt_plan_buf *p
     }
     BT_ASSERT(n_host == r->n_host);
     p->n_host_used += n_host;
-    bt_plan_copy_add(s, p, BT_COPY_SWAP_IN, slot, n_host, host, bt_seq_table(s, slot));
+    bt_sched_add_copy(s, p, BT_COPY_SWAP_IN, slot, n_host, host, bt_sched_table(s, slot));
     s->n_swapping_in++;
     bt_req_transition(r, BT_REQ_SWAPPING_IN);
     return BT_BLOCK_NONE;
 }
 
-void bt_resume_swapped(struct bt_sched *s, struct bt_plan_buf *p)
+void bt_sched_resume_swapped(struct bt_sched *s, struct bt_plan_buf *p)
 {
     while (s->swapped.n > 0) {
         enum bt_block_reason why = try_resume(s, p, bt_queue_top(&s->swapped).id);
@@ -380,7 +380,16 @@ void bt_resume_swapped(struct bt_sched *s, struct bt_plan_buf *p)
     }
 }
 
-void bt_admit_all(struct bt_sched *s, struct bt_plan_buf *p, bool resume, int64_t now_ns)
+/* Whether the head of the queue is of a more urgent class than the last of those running. */
+static bool may_preempt(const struct bt_sched *s)
+{
+    return s->opts.order == BT_ORDER_PRIORITY && s->opts.priority_preempts && s->waiting.n > 0 &&
+           s->n_run > 0 &&
+           bt_order_class(bt_queue_top(&s->waiting).key) < bt_order_class(s->run_key[s->n_run - 1]);
+}
+
+void bt_sched_admit(struct bt_sched *s, struct bt_plan_buf *p, enum bt_admit_scope scope,
+                    int64_t now_ns)
 {
     bool batch_open =
         s->opts.batching == BT_BATCHING_CONTINUOUS || (s->n_resident == 0 && s->swapped.n == 0);
@@ -392,8 +401,11 @@ void bt_admit_all(struct bt_sched *s, struct bt_plan_buf *p, bool resume, int64_
                       s->opts.order == BT_ORDER_PRIORITY &&
                       bt_order_class(bt_queue_top(&s->waiting).key) <
                           bt_order_class(bt_queue_top(&s->swapped).key);
-        if (s->swapped.n > 0 && !urgent) {
-            s->block = resume ? try_resume(s, p, bt_queue_top(&s->swapped).id) : BT_BLOCK_SWAP;
+        if (scope == BT_ADMIT_URGENT && !may_preempt(s)) {
+            s->block = s->n_swap_out > 0 && !s->preempted ? BT_BLOCK_SWAP : BT_BLOCK_KV;
+        } else if (s->swapped.n > 0 && !urgent) {
+            s->block = scope == BT_ADMIT_ALL ? try_resume(s, p, bt_queue_top(&s->swapped).id)
+                                             : BT_BLOCK_SWAP;
         } else if (s->waiting.n > 0) {
             uint32_t req = bt_queue_top(&s->waiting).id;
             bool fresh = !s->reqs[req].admitted;

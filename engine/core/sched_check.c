@@ -37,7 +37,7 @@ static void check_sequence(const struct bt_sched *s, int32_t slot, struct totals
 {
     const struct bt_seq *q = &s->seqs[slot];
     const struct bt_req *r = &s->reqs[q->req];
-    int32_t block_tokens = bt_block_tokens(s, q->kv_class);
+    int32_t block_tokens = bt_sched_block_tokens(s, q->kv_class);
     BT_ASSERT(r->slot == slot && s->cold[slot].key == r->key);
     BT_ASSERT(q->running == (r->state == BT_REQ_RUNNING));
     BT_ASSERT(q->n_inflight <= s->n_inflight);
@@ -77,10 +77,10 @@ static void check_blocks(const struct bt_sched *s)
     int64_t kv_tokens = 0;
     int32_t n_used16 = 0;
     for (int64_t id = s->next_step - s->n_inflight; id < s->next_step; id++) {
-        const struct bt_plan_buf *p = bt_plan_of(s, id);
+        const struct bt_plan_buf *p = bt_sched_plan_of(s, id);
         for (int32_t i = 0; i < p->n_cow; i++) {
             bool first = refs[p->cows[i].src]++ == 0;
-            kv_tokens += first ? bt_block_tokens(s, p->cows[i].kv_class) : 0;
+            kv_tokens += first ? bt_sched_block_tokens(s, p->cows[i].kv_class) : 0;
             n_used16 += first ? p->cows[i].kv_class : 0;
         }
     }
@@ -90,9 +90,9 @@ static void check_blocks(const struct bt_sched *s)
             continue;
         }
         const struct bt_seq *q = &s->seqs[slot];
-        int32_t block_tokens = bt_block_tokens(s, q->kv_class);
+        int32_t block_tokens = bt_sched_block_tokens(s, q->kv_class);
         for (int32_t i = 0; i < q->n_blocks; i++) {
-            int32_t block = bt_seq_table(s, slot)[i];
+            int32_t block = bt_sched_table(s, slot)[i];
             BT_ASSERT(block >= 0 && block < s->opts.n_blocks);
             int64_t in_block = (int64_t)q->ctx - (int64_t)i * block_tokens;
             in_block = in_block < 0 ? 0 : in_block < block_tokens ? in_block : block_tokens;

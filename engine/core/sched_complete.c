@@ -1,7 +1,7 @@
 /* A step has come back: tokens are delivered, requests end, blocks and copies are given back. */
 #include "engine/core/sched_impl.h"
 
-void bt_drain(struct bt_sched *s, int32_t slot)
+void bt_sched_drain(struct bt_sched *s, int32_t slot)
 {
     const struct bt_seq *q = &s->seqs[slot];
     if (q->n_inflight > 0 || s->cold[slot].ticket != 0) {
@@ -9,10 +9,10 @@ void bt_drain(struct bt_sched *s, int32_t slot)
     }
     uint32_t req = q->req;
     if (s->reqs[req].ended) {
-        bt_slot_give_back(s, slot);
-        bt_req_free(s, req);
+        bt_sched_slot_give_back(s, slot);
+        bt_sched_free_req(s, req);
     } else {
-        bt_req_requeue(s, req);
+        bt_sched_requeue(s, req);
     }
 }
 
@@ -62,13 +62,13 @@ static void complete_seq(struct bt_sched *s, const struct bt_plan_seq *ps,
     BT_ASSERT(q->req == ps->req.index && q->n_inflight > 0);
     q->n_inflight--;
     if (r->ended) {
-        bt_drain(s, ps->slot); /* what the step computed for it is discarded */
+        bt_sched_drain(s, ps->slot); /* what the step computed for it is discarded */
         return;
     }
     if (rs->failed) {
-        bt_req_end(s, q->req, BT_OUTCOME_FAILED, now_ns);
+        bt_sched_end_req(s, q->req, BT_OUTCOME_FAILED, now_ns);
         if (r->state == BT_REQ_DRAINING) {
-            bt_drain(s, ps->slot);
+            bt_sched_drain(s, ps->slot);
         }
         return;
     }
@@ -78,16 +78,16 @@ static void complete_seq(struct bt_sched *s, const struct bt_plan_seq *ps,
         BT_ASSERT(rs->n_emitted == ((ps->flags & BT_SEQ_EMITS) != 0));
     }
     if (ps->ctx < q->n_keyed) {
-        bt_publish(s, ps->slot, ps->ctx, ps->ctx + ps->n_tokens);
+        bt_sched_publish(s, ps->slot, ps->ctx, ps->ctx + ps->n_tokens);
     }
     if (rs->n_emitted > 0) {
         deliver(s, q, r, rs->n_emitted, now_ns);
         if (rs->eos || r->n_delivered == r->max_new_tokens) {
-            bt_req_end(s, q->req, BT_OUTCOME_FINISHED, now_ns);
+            bt_sched_end_req(s, q->req, BT_OUTCOME_FINISHED, now_ns);
         }
     }
     if (r->state == BT_REQ_DRAINING) {
-        bt_drain(s, ps->slot);
+        bt_sched_drain(s, ps->slot);
     }
 }
 
@@ -103,19 +103,19 @@ static void copy_done(struct bt_sched *s, uint32_t ticket)
     s->n_swap_out -= outward;
     switch (r->state) {
     case BT_REQ_SWAPPING_OUT:
-        bt_slot_give_back(s, slot);
+        bt_sched_slot_give_back(s, slot);
         bt_req_transition(r, BT_REQ_SWAPPED);
         bt_queue_push(&s->swapped, r->key, req);
-        bt_req_end_if_outgrown(s, req);
+        bt_sched_end_outgrown(s, req);
         break;
     case BT_REQ_SWAPPING_IN:
-        bt_req_drop_host(s, req);
+        bt_sched_drop_host(s, req);
         s->n_swapping_in--;
         bt_req_transition(r, BT_REQ_RUNNING);
-        bt_run_insert(s, slot);
+        bt_sched_run_insert(s, slot);
         break;
     case BT_REQ_DRAINING:
-        bt_drain(s, slot);
+        bt_sched_drain(s, slot);
         break;
     case BT_REQ_FREE:
     case BT_REQ_WAITING:
@@ -155,22 +155,22 @@ void bt_sched_complete(struct bt_sched *s, const struct bt_step_result *result, 
 {
     BT_ASSERT(s->n_inflight > 0);
     BT_ASSERT(result->step_id == s->next_step - s->n_inflight);
-    bt_clock_set(s, now_ns);
-    bt_expire(s, now_ns, now_ns); /* tokens that come after the deadline are not delivered */
-    struct bt_plan_buf *p = bt_plan_of(s, result->step_id);
+    bt_sched_clock_set(s, now_ns);
+    bt_sched_expire(s, now_ns, now_ns); /* tokens that come after the deadline are not delivered */
+    struct bt_plan_buf *p = bt_sched_plan_of(s, result->step_id);
     s->n_inflight--;
     for (int32_t i = 0; i < p->plan.n_seqs; i++) {
         complete_seq(s, &p->plan.seqs[i], &result->seqs[i], now_ns);
     }
     for (int32_t i = 0; i < p->n_cow; i++) {
         const struct bt_cow *c = &p->cows[i];
-        bt_block_drop(s, c->src, bt_block_tokens(s, c->kv_class), c->kv_class);
+        bt_sched_drop_block(s, c->src, bt_sched_block_tokens(s, c->kv_class), c->kv_class);
     }
     p->n_cow = 0;
     for (int32_t i = 0; i < result->n_copies_done; i++) {
         copy_done(s, result->copies_done[i]);
     }
     count_step(s, &p->plan, result);
-    bt_run_compact(s);
-    bt_gauge(s, now_ns);
+    bt_sched_run_compact(s);
+    bt_sched_gauge(s, now_ns);
 }

@@ -2,7 +2,7 @@
  *
  * A request that holds device blocks has a slot (a row of the executor's batch) and a bt_seq with
  * what planning walks over. run_slot lists the RUNNING ones by key; a sequence that stops running
- * only clears `running`, and bt_run_compact closes the gaps before any slot is used again.
+ * only clears `running`, and bt_sched_run_compact closes the gaps before any slot is used again.
  *
  *   sched.c          create, submit, cancel, timeouts, state
  *   sched_plan.c     one step: decodes, chunks, the plan and its hash
@@ -122,8 +122,7 @@ struct bt_sched {
     int64_t n_preempts;     /* so far */
     int64_t kv_tokens;      /* slots that hold a token, shared ones once */
     int64_t tokens_waiting; /* prompt tokens not computed yet */
-    int64_t n_preempts;
-    int32_t n_used16; /* used blocks of the 16-bit class */
+    int32_t n_used16;       /* used blocks of the 16-bit class */
 
     struct bt_spec spec;
     struct bt_seqs_auto seqs_auto;
@@ -133,70 +132,78 @@ struct bt_sched {
     int64_t now_ns; /* of the last call: time never goes back */
 };
 
-static inline int32_t *bt_seq_table(const struct bt_sched *s, int32_t slot)
+static inline int32_t *bt_sched_table(const struct bt_sched *s, int32_t slot)
 {
     return s->tables + (size_t)slot * (size_t)s->table_cap;
 }
 
-static inline int32_t bt_block_tokens(const struct bt_sched *s, uint8_t kv_class)
+static inline int32_t bt_sched_block_tokens(const struct bt_sched *s, uint8_t kv_class)
 {
     return kv_class == 0 ? s->opts.block_tokens : s->opts.block_tokens_16bit;
 }
 
-static inline int32_t bt_blocks_for_tokens(int32_t n_tokens, int32_t block_tokens)
+static inline int32_t bt_sched_blocks_for_tokens(int32_t n_tokens, int32_t block_tokens)
 {
     return (int32_t)(((int64_t)n_tokens + block_tokens - 1) / block_tokens);
 }
 
-static inline struct bt_plan_buf *bt_plan_of(const struct bt_sched *s, int64_t step_id)
+static inline struct bt_plan_buf *bt_sched_plan_of(const struct bt_sched *s, int64_t step_id)
 {
     return &s->plans[step_id % s->opts.inflight_max];
 }
 
-static inline struct bt_req_handle bt_handle_of(const struct bt_sched *s, uint32_t req)
+static inline struct bt_req_handle bt_sched_handle_of(const struct bt_sched *s, uint32_t req)
 {
     return (struct bt_req_handle){.index = req, .generation = s->reqs[req].generation};
 }
 
 /* sched.c */
-void bt_req_end(struct bt_sched *s, uint32_t req, enum bt_outcome outcome, int64_t now_ns);
-void bt_req_free(struct bt_sched *s, uint32_t req);    /* the place; the request has ended */
-void bt_req_requeue(struct bt_sched *s, uint32_t req); /* a preempted one waits again */
+void bt_sched_end_req(struct bt_sched *s, uint32_t req, enum bt_outcome outcome, int64_t now_ns);
+void bt_sched_free_req(struct bt_sched *s, uint32_t req); /* the place; the request has ended */
+void bt_sched_requeue(struct bt_sched *s, uint32_t req);  /* a preempted one waits again */
 /* A preempted one whose known tokens have passed the whole pool can never come back: it fails. */
-void bt_req_end_if_outgrown(struct bt_sched *s, uint32_t req);
-void bt_req_drop_host(struct bt_sched *s, uint32_t req);
+void bt_sched_end_outgrown(struct bt_sched *s, uint32_t req);
+void bt_sched_drop_host(struct bt_sched *s, uint32_t req);
 /* Ends at now_ns the requests whose deadline is before before_ns. */
-void bt_expire(struct bt_sched *s, int64_t before_ns, int64_t now_ns);
-void bt_clock_set(struct bt_sched *s, int64_t now_ns);
-void bt_gauge(struct bt_sched *s, int64_t now_ns);
+void bt_sched_expire(struct bt_sched *s, int64_t before_ns, int64_t now_ns);
+void bt_sched_clock_set(struct bt_sched *s, int64_t now_ns);
+void bt_sched_gauge(struct bt_sched *s, int64_t now_ns);
 
 /* sched_admit.c */
-void bt_resume_swapped(struct bt_sched *s, struct bt_plan_buf *p);
-/* The head of the queue while it fits; swapped ones first, unless `resume` is false. */
-void bt_admit_all(struct bt_sched *s, struct bt_plan_buf *p, bool resume, int64_t now_ns);
-int64_t bt_window_wake_ns(const struct bt_sched *s, int64_t now_ns);
-int32_t bt_prefix_peek(const struct bt_sched *s, const struct bt_req *r, int32_t max_hits,
-                       int32_t *n_cached);
-void bt_publish(struct bt_sched *s, int32_t slot, int32_t from_tokens, int32_t to_tokens);
+void bt_sched_resume_swapped(struct bt_sched *s, struct bt_plan_buf *p);
+enum bt_admit_scope {
+    BT_ADMIT_ALL,
+    BT_ADMIT_WAITING, /* no swapped one comes back now */
+    BT_ADMIT_URGENT,  /* memory is short: only who may preempt a running one */
+};
+/* Lets the head of the queue in while it fits, the swapped before the waiting. */
+void bt_sched_admit(struct bt_sched *s, struct bt_plan_buf *p, enum bt_admit_scope scope,
+                    int64_t now_ns);
+int64_t bt_sched_window_wake_ns(const struct bt_sched *s, int64_t now_ns);
+int32_t bt_sched_prefix_peek(const struct bt_sched *s, const struct bt_req *r, int32_t max_hits,
+                             int32_t *n_cached);
+void bt_sched_publish(struct bt_sched *s, int32_t slot, int32_t from_tokens, int32_t to_tokens);
 
 /* sched_preempt.c */
-int32_t bt_slot_take(struct bt_sched *s, uint32_t req);
-void bt_slot_give_back(struct bt_sched *s, int32_t slot); /* blocks and row; the request stays */
-void bt_run_insert(struct bt_sched *s, int32_t slot);
-void bt_run_leave(struct bt_sched *s, int32_t slot);
-void bt_run_compact(struct bt_sched *s);
-void bt_mark_pending(struct bt_sched *s, int32_t slot);
-void bt_preempt_slot(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int64_t now_ns);
-bool bt_seq_grow(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int32_t n_tokens,
-                 int64_t now_ns);
-int32_t bt_exclusive_blocks(const struct bt_sched *s, int32_t slot);
-void bt_seq_add_blocks(struct bt_sched *s, struct bt_seq *q, int32_t n);
-void bt_block_drop(struct bt_sched *s, int32_t block, int32_t n_tokens, uint8_t kv_class);
-void bt_plan_copy_add(struct bt_sched *s, struct bt_plan_buf *p, enum bt_copy_kind kind,
-                      int32_t slot, int32_t n_blocks, const int32_t *src, const int32_t *dst);
+int32_t bt_sched_slot_take(struct bt_sched *s, uint32_t req);
+void bt_sched_slot_give_back(struct bt_sched *s,
+                             int32_t slot); /* blocks and row; the request stays */
+void bt_sched_run_insert(struct bt_sched *s, int32_t slot);
+void bt_sched_run_leave(struct bt_sched *s, int32_t slot);
+void bt_sched_run_compact(struct bt_sched *s);
+void bt_sched_mark_pending(struct bt_sched *s, int32_t slot);
+void bt_sched_preempt(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int64_t now_ns);
+bool bt_sched_grow(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int32_t n_tokens,
+                   int64_t now_ns);
+int32_t bt_sched_exclusive_blocks(const struct bt_sched *s, int32_t slot);
+void bt_sched_add_blocks(struct bt_sched *s, struct bt_seq *q, int32_t n);
+void bt_sched_drop_block(struct bt_sched *s, int32_t block, int32_t n_tokens, uint8_t kv_class);
+void bt_sched_add_copy(struct bt_sched *s, struct bt_plan_buf *p, enum bt_copy_kind kind,
+                       int32_t slot, int32_t n_blocks, const int32_t *src, const int32_t *dst);
 
 /* sched_complete.c */
-void bt_drain(struct bt_sched *s, int32_t slot); /* leaves when no step and no copy holds it */
+void bt_sched_drain(struct bt_sched *s,
+                    int32_t slot); /* leaves when no step and no copy holds it */
 
 #ifdef __cplusplus
 }

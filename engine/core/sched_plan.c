@@ -43,16 +43,16 @@ static int32_t draft_tokens(struct bt_sched *s, int32_t slot, int64_t *budget)
     if (k <= 0 || q->start) {
         return 0;
     }
-    int32_t block_tokens = bt_block_tokens(s, q->kv_class);
+    int32_t block_tokens = bt_sched_block_tokens(s, q->kv_class);
     while (q->cap_tokens < q->ctx + 1 + k) {
         bool got = q->n_blocks < s->table_cap &&
                    bt_kv_n_available(s->kv) > s->opts.watermark_blocks &&
-                   bt_kv_acquire(s->kv, 1, bt_seq_table(s, slot) + q->n_blocks);
+                   bt_kv_acquire(s->kv, 1, bt_sched_table(s, slot) + q->n_blocks);
         if (!got) {
             k = q->cap_tokens - q->ctx - 1;
             break;
         }
-        bt_seq_add_blocks(s, q, 1);
+        bt_sched_add_blocks(s, q, 1);
     }
     BT_DEBUG_ASSERT(k >= 0 && q->cap_tokens == q->n_blocks * block_tokens);
     (void)block_tokens;
@@ -75,7 +75,7 @@ static void walk_running(struct bt_sched *s, struct bt_plan_buf *p, int64_t budg
             s->pre_left += left;
             continue;
         }
-        if (q->ctx >= q->cap_tokens && !bt_seq_grow(s, p, slot, q->ctx + 1, now_ns)) {
+        if (q->ctx >= q->cap_tokens && !bt_sched_grow(s, p, slot, q->ctx + 1, now_ns)) {
             continue;
         }
         int32_t k = s->k_plan == 0 ? 0 : draft_tokens(s, slot, &budget);
@@ -90,13 +90,7 @@ static void walk_done(struct bt_sched *s)
     if (s->preempted) {
         bt_seqs_auto_preempted(&s->seqs_auto, s->n_running);
     }
-    bt_run_compact(s);
-}
-
-/* Memory was short in this step: nobody comes in. */
-static void no_admission(struct bt_sched *s)
-{
-    s->block = s->n_swap_out > 0 && !s->preempted ? BT_BLOCK_SWAP : BT_BLOCK_KV;
+    bt_sched_run_compact(s);
 }
 
 /* Hands out the token budget to the prompts in order. */
@@ -118,11 +112,8 @@ static void step_chunked(struct bt_sched *s, struct bt_plan_buf *p, struct censu
 {
     walk_running(s, p, draft_budget(s, c), now_ns);
     walk_done(s);
-    if (s->preempted || s->deferred_blocks > 0) {
-        no_admission(s);
-    } else {
-        bt_admit_all(s, p, true, now_ns);
-    }
+    bool memory_short = s->preempted || s->deferred_blocks > 0;
+    bt_sched_admit(s, p, memory_short ? BT_ADMIT_URGENT : BT_ADMIT_ALL, now_ns);
     share_tokens(s);
 }
 
@@ -142,7 +133,7 @@ static void step_whole(struct bt_sched *s, struct bt_plan_buf *p, struct census 
         s->pre[s->n_pre++] = s->run_slot[i];
         s->pre_left += left;
     }
-    bt_admit_all(s, p, false, now_ns);
+    bt_sched_admit(s, p, BT_ADMIT_WAITING, now_ns);
     if (s->n_pre > 0) {
         int64_t sum = 0;
         int32_t n = 0;
@@ -159,10 +150,8 @@ static void step_whole(struct bt_sched *s, struct bt_plan_buf *p, struct census 
     }
     walk_running(s, p, draft_budget(s, c), now_ns);
     walk_done(s);
-    if (s->preempted || s->deferred_blocks > 0) {
-        no_admission(s);
-    } else {
-        bt_resume_swapped(s, p);
+    if (!s->preempted && s->deferred_blocks == 0) {
+        bt_sched_resume_swapped(s, p);
     }
     s->n_pre = 0;
 }
@@ -198,7 +187,7 @@ static void emit_seq(struct bt_sched *s, struct bt_plan_seq *out, int32_t slot, 
     int32_t end = q->ctx + n_tokens - k;
     bool emits = end == q->known;
     *out = (struct bt_plan_seq){
-        .req = bt_handle_of(s, q->req),
+        .req = bt_sched_handle_of(s, q->req),
         .user = q->user,
         .slot = slot,
         .n_prompt = q->n_prompt,
@@ -209,7 +198,7 @@ static void emit_seq(struct bt_sched *s, struct bt_plan_seq *out, int32_t slot, 
         .flags = (q->start ? (uint32_t)BT_SEQ_START : 0) | (emits ? (uint32_t)BT_SEQ_EMITS : 0),
         .kv_class = q->kv_class,
         .n_blocks = q->n_blocks,
-        .blocks = bt_seq_table(s, slot),
+        .blocks = bt_sched_table(s, slot),
     };
     q->start = false;
     q->n_inflight++;
@@ -226,7 +215,7 @@ static void emit_seq(struct bt_sched *s, struct bt_plan_seq *out, int32_t slot, 
         q->ctx = end;
         q->known += emits;
         if (q->known == q->limit && s->opts.inflight_max > 1) {
-            bt_mark_pending(s, slot);
+            bt_sched_mark_pending(s, slot);
         }
     }
 }
@@ -284,7 +273,7 @@ static bool may_plan(struct bt_sched *s, struct census *c)
     if (s->opts.spec.k == 0) {
         return true;
     }
-    if (s->n_inflight > 0 && bt_plan_of(s, s->next_step - 1)->plan.speculative) {
+    if (s->n_inflight > 0 && bt_sched_plan_of(s, s->next_step - 1)->plan.speculative) {
         return false;
     }
     *c = count_running(s);
@@ -294,7 +283,7 @@ static bool may_plan(struct bt_sched *s, struct census *c)
 
 static int64_t next_wake_ns(const struct bt_sched *s, int64_t now_ns)
 {
-    int64_t wake = bt_window_wake_ns(s, now_ns);
+    int64_t wake = bt_sched_window_wake_ns(s, now_ns);
     if (s->deadlines.n > 0 && (int64_t)bt_queue_top(&s->deadlines).key < wake) {
         wake = (int64_t)bt_queue_top(&s->deadlines).key;
     }
@@ -305,12 +294,12 @@ enum bt_plan_status bt_sched_plan(struct bt_sched *s, int64_t now_ns,
                                   const struct bt_step_plan **plan, int64_t *wake_ns)
 {
     *plan = NULL;
-    bt_clock_set(s, now_ns);
-    bt_expire(s, now_ns + 1, now_ns);
-    bt_run_compact(s);
+    bt_sched_clock_set(s, now_ns);
+    bt_sched_expire(s, now_ns + 1, now_ns);
+    bt_sched_run_compact(s);
     struct census c = {0};
     bool ready = false;
-    struct bt_plan_buf *p = bt_plan_of(s, s->next_step);
+    struct bt_plan_buf *p = bt_sched_plan_of(s, s->next_step);
     if (s->n_living + s->n_copies_out > 0 && may_plan(s, &c)) {
         int32_t n_living;
         do {
@@ -323,7 +312,7 @@ enum bt_plan_status bt_sched_plan(struct bt_sched *s, int64_t now_ns,
         ready = ready || (s->n_inflight == 0 && s->n_copies_out > 0);
         /* Nothing in flight, nothing coming back and nothing runnable: only a gate may hold it. */
         BT_ASSERT(ready || s->n_inflight > 0 || s->n_living == 0 ||
-                  bt_window_wake_ns(s, now_ns) != INT64_MAX);
+                  bt_sched_window_wake_ns(s, now_ns) != INT64_MAX);
     }
     if (ready) {
         build(s, p);
@@ -332,7 +321,7 @@ enum bt_plan_status bt_sched_plan(struct bt_sched *s, int64_t now_ns,
         *plan = &p->plan;
     }
     *wake_ns = next_wake_ns(s, now_ns);
-    bt_gauge(s, now_ns);
+    bt_sched_gauge(s, now_ns);
     if (ready) {
         return BT_PLAN_READY;
     }

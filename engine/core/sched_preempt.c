@@ -6,7 +6,7 @@
  * in the pool, it fails. Victims that no step in flight uses come first. */
 #include "engine/core/sched_impl.h"
 
-int32_t bt_slot_take(struct bt_sched *s, uint32_t req)
+int32_t bt_sched_slot_take(struct bt_sched *s, uint32_t req)
 {
     struct bt_req *r = &s->reqs[req];
     BT_ASSERT(s->n_resident < s->n_slots);
@@ -34,7 +34,7 @@ static int32_t tokens_in_block(int32_t ctx, int32_t i, int32_t block_tokens)
     return n <= 0 ? 0 : n < block_tokens ? (int32_t)n : block_tokens;
 }
 
-void bt_block_drop(struct bt_sched *s, int32_t block, int32_t n_tokens, uint8_t kv_class)
+void bt_sched_drop_block(struct bt_sched *s, int32_t block, int32_t n_tokens, uint8_t kv_class)
 {
     if (bt_kv_ref_count(s->kv, block) == 1) {
         s->kv_tokens -= n_tokens;
@@ -43,14 +43,14 @@ void bt_block_drop(struct bt_sched *s, int32_t block, int32_t n_tokens, uint8_t 
     bt_kv_release(s->kv, block);
 }
 
-void bt_slot_give_back(struct bt_sched *s, int32_t slot)
+void bt_sched_slot_give_back(struct bt_sched *s, int32_t slot)
 {
     struct bt_seq *q = &s->seqs[slot];
     BT_ASSERT(!q->running && q->n_inflight == 0 && s->cold[slot].ticket == 0);
-    const int32_t *table = bt_seq_table(s, slot);
-    int32_t block_tokens = bt_block_tokens(s, q->kv_class);
+    const int32_t *table = bt_sched_table(s, slot);
+    int32_t block_tokens = bt_sched_block_tokens(s, q->kv_class);
     for (int32_t i = q->n_blocks - 1; i >= 0; i--) {
-        bt_block_drop(s, table[i], tokens_in_block(q->ctx, i, block_tokens), q->kv_class);
+        bt_sched_drop_block(s, table[i], tokens_in_block(q->ctx, i, block_tokens), q->kv_class);
     }
     s->pending_blocks -= q->pending_blocks;
     q->pending_blocks = 0;
@@ -59,7 +59,7 @@ void bt_slot_give_back(struct bt_sched *s, int32_t slot)
     s->free_slots[s->n_slots - s->n_resident--] = slot;
 }
 
-void bt_run_insert(struct bt_sched *s, int32_t slot)
+void bt_sched_run_insert(struct bt_sched *s, int32_t slot)
 {
     uint64_t key = s->cold[slot].key;
     BT_ASSERT(!s->seqs[slot].running && s->n_run < s->n_slots);
@@ -74,14 +74,14 @@ void bt_run_insert(struct bt_sched *s, int32_t slot)
     s->n_running++;
 }
 
-void bt_run_leave(struct bt_sched *s, int32_t slot)
+void bt_sched_run_leave(struct bt_sched *s, int32_t slot)
 {
     BT_ASSERT(s->seqs[slot].running);
     s->seqs[slot].running = false;
     s->n_running--;
 }
 
-void bt_run_compact(struct bt_sched *s)
+void bt_sched_run_compact(struct bt_sched *s)
 {
     if (s->n_run == s->n_running) {
         return;
@@ -98,9 +98,9 @@ void bt_run_compact(struct bt_sched *s)
     BT_DEBUG_ASSERT(n == s->n_running);
 }
 
-int32_t bt_exclusive_blocks(const struct bt_sched *s, int32_t slot)
+int32_t bt_sched_exclusive_blocks(const struct bt_sched *s, int32_t slot)
 {
-    const int32_t *table = bt_seq_table(s, slot);
+    const int32_t *table = bt_sched_table(s, slot);
     int32_t n = 0;
     for (int32_t i = 0; i < s->seqs[slot].n_blocks; i++) {
         n += bt_kv_ref_count(s->kv, table[i]) == 1;
@@ -108,11 +108,11 @@ int32_t bt_exclusive_blocks(const struct bt_sched *s, int32_t slot)
     return n;
 }
 
-void bt_mark_pending(struct bt_sched *s, int32_t slot)
+void bt_sched_mark_pending(struct bt_sched *s, int32_t slot)
 {
     struct bt_seq *q = &s->seqs[slot];
     if (q->pending_blocks == 0) {
-        q->pending_blocks = bt_exclusive_blocks(s, slot);
+        q->pending_blocks = bt_sched_exclusive_blocks(s, slot);
         s->pending_blocks += q->pending_blocks;
     }
 }
@@ -124,7 +124,7 @@ static bool swap_out(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot)
 {
     struct bt_seq *q = &s->seqs[slot];
     struct bt_req *r = &s->reqs[q->req];
-    int32_t n = bt_blocks_for_tokens(q->ctx, bt_block_tokens(s, q->kv_class));
+    int32_t n = bt_sched_blocks_for_tokens(q->ctx, bt_sched_block_tokens(s, q->kv_class));
     int32_t *host = p->host_blocks + p->n_host_used;
     if (n == 0 || !bt_kv_host_acquire(s->kv, n, host)) {
         return false;
@@ -137,13 +137,13 @@ static bool swap_out(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot)
     r->n_host = n;
     r->saved_ctx = q->ctx;
     r->saved_draft_ctx = q->draft_ctx;
-    bt_plan_copy_add(s, p, BT_COPY_SWAP_OUT, slot, n, bt_seq_table(s, slot), host);
+    bt_sched_add_copy(s, p, BT_COPY_SWAP_OUT, slot, n, bt_sched_table(s, slot), host);
     s->n_swap_out++;
     return true;
 }
 
-void bt_plan_copy_add(struct bt_sched *s, struct bt_plan_buf *p, enum bt_copy_kind kind,
-                      int32_t slot, int32_t n_blocks, const int32_t *src, const int32_t *dst)
+void bt_sched_add_copy(struct bt_sched *s, struct bt_plan_buf *p, enum bt_copy_kind kind,
+                       int32_t slot, int32_t n_blocks, const int32_t *src, const int32_t *dst)
 {
     BT_ASSERT(p->plan.n_copies < s->n_slots);
     uint32_t ticket = 0;
@@ -161,7 +161,7 @@ void bt_plan_copy_add(struct bt_sched *s, struct bt_plan_buf *p, enum bt_copy_ki
     p->copies[p->plan.n_copies++] = (struct bt_plan_copy){
         .kind = kind,
         .ticket = ticket,
-        .req = bt_handle_of(s, s->seqs[slot].req),
+        .req = bt_sched_handle_of(s, s->seqs[slot].req),
         .n_blocks = n_blocks,
         .src = src,
         .dst = dst,
@@ -178,15 +178,15 @@ static bool wants_swap(const struct bt_sched *s, const struct bt_seq *q)
     case BT_PREEMPT_AUTO:
         break;
     }
-    int32_t n = bt_blocks_for_tokens(q->ctx, bt_block_tokens(s, q->kv_class));
+    int32_t n = bt_sched_blocks_for_tokens(q->ctx, bt_sched_block_tokens(s, q->kv_class));
     return bt_preempt_prefers_swap(s->opts.preempt_goal, &s->opts.preempt_cost, q->known, n);
 }
 
-void bt_preempt_slot(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int64_t now_ns)
+void bt_sched_preempt(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int64_t now_ns)
 {
     struct bt_seq *q = &s->seqs[slot];
     struct bt_req *r = &s->reqs[q->req];
-    bt_run_leave(s, slot);
+    bt_sched_run_leave(s, slot);
     s->n_preempts++;
     bool swap = wants_swap(s, q) && swap_out(s, p, slot);
     if (s->opts.metrics != NULL) {
@@ -195,16 +195,16 @@ void bt_preempt_slot(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, in
     }
     if (swap) {
         r->n_preempt_swap++;
-        bt_mark_pending(s, slot);
+        bt_sched_mark_pending(s, slot);
         bt_req_transition(r, BT_REQ_SWAPPING_OUT);
         return;
     }
     r->n_preempt_recompute++;
     if (q->n_inflight == 0) {
-        bt_req_requeue(s, q->req);
+        bt_sched_requeue(s, q->req);
         return;
     }
-    bt_mark_pending(s, slot);
+    bt_sched_mark_pending(s, slot);
     bt_req_transition(r, BT_REQ_DRAINING);
 }
 
@@ -271,7 +271,7 @@ static void out_of_blocks(struct bt_sched *s, struct bt_plan_buf *p, int32_t slo
         return; /* its step in flight may be its last: it sits out until that is known */
     }
     if (s->n_resident == 1) {
-        bt_req_end(s, q->req, BT_OUTCOME_FAILED, now_ns);
+        bt_sched_end_req(s, q->req, BT_OUTCOME_FAILED, now_ns);
         return;
     }
     /* A sequence on its way in can only become a victim once it is in; those leaving need time. */
@@ -279,21 +279,21 @@ static void out_of_blocks(struct bt_sched *s, struct bt_plan_buf *p, int32_t slo
         return;
     }
     s->preempted = true;
-    bt_preempt_slot(s, p, slot, now_ns);
+    bt_sched_preempt(s, p, slot, now_ns);
 }
 
-bool bt_seq_grow(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int32_t n_tokens,
-                 int64_t now_ns)
+bool bt_sched_grow(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int32_t n_tokens,
+                   int64_t now_ns)
 {
     struct bt_seq *q = &s->seqs[slot];
-    int32_t block_tokens = bt_block_tokens(s, q->kv_class);
-    int32_t want = bt_blocks_for_tokens(n_tokens, block_tokens) - q->n_blocks;
+    int32_t block_tokens = bt_sched_block_tokens(s, q->kv_class);
+    int32_t want = bt_sched_blocks_for_tokens(n_tokens, block_tokens) - q->n_blocks;
     if (want <= 0) {
         return true;
     }
     if (q->n_blocks + want > s->table_cap) {
         if (q->n_inflight == 0) {
-            bt_req_end(s, q->req, BT_OUTCOME_FAILED, now_ns);
+            bt_sched_end_req(s, q->req, BT_OUTCOME_FAILED, now_ns);
         }
         return false;
     }
@@ -308,17 +308,17 @@ bool bt_seq_grow(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int32_
             return false;
         }
         s->preempted = true;
-        bt_preempt_slot(s, p, victim, now_ns);
+        bt_sched_preempt(s, p, victim, now_ns);
     }
-    bool got = bt_kv_acquire(s->kv, want, bt_seq_table(s, slot) + q->n_blocks);
+    bool got = bt_kv_acquire(s->kv, want, bt_sched_table(s, slot) + q->n_blocks);
     BT_ASSERT(got);
-    bt_seq_add_blocks(s, q, want);
+    bt_sched_add_blocks(s, q, want);
     return true;
 }
 
-void bt_seq_add_blocks(struct bt_sched *s, struct bt_seq *q, int32_t n)
+void bt_sched_add_blocks(struct bt_sched *s, struct bt_seq *q, int32_t n)
 {
     q->n_blocks += n;
-    q->cap_tokens = q->n_blocks * bt_block_tokens(s, q->kv_class);
+    q->cap_tokens = q->n_blocks * bt_sched_block_tokens(s, q->kv_class);
     s->n_used16 += q->kv_class == 0 ? 0 : n;
 }
