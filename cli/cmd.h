@@ -8,6 +8,12 @@
 extern "C" {
 #endif
 
+extern const struct bt_command bt_cmd_db_diff;
+extern const struct bt_command bt_cmd_db_export;
+extern const struct bt_command bt_cmd_db_list;
+extern const struct bt_command bt_cmd_db_migrate;
+extern const struct bt_command bt_cmd_db_show;
+extern const struct bt_command bt_cmd_db_verify;
 extern const struct bt_command bt_cmd_help;
 extern const struct bt_command bt_cmd_memory;
 extern const struct bt_command bt_cmd_trace_convert;
