@@ -1,13 +1,19 @@
 #include "cli/cmd.h"
 #include "cli/command.h"
 
+/* clang-format off */
 const struct bt_command *const bt_commands[] = {
-    &bt_cmd_memory, &bt_cmd_trace_describe, &bt_cmd_trace_convert,
+    &bt_cmd_memory,
+    &bt_cmd_trace_describe,
+    &bt_cmd_trace_convert,
     &bt_cmd_db_list,
     &bt_cmd_db_show,
     &bt_cmd_db_diff,
     &bt_cmd_db_export,
     &bt_cmd_db_verify,
     &bt_cmd_db_migrate,
-    &bt_cmd_help,   &bt_cmd_version,        NULL,
+    &bt_cmd_help,
+    &bt_cmd_version,
+    NULL,
 };
+/* clang-format on */

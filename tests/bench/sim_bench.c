@@ -165,8 +165,7 @@ static void bench_cost(void)
     struct timing t = timing_of(seconds);
     printf("{\"case\": \"cost\", \"steps\": %d, \"ns_per_step\": %.2f, \"spread_ns\": %.2f, "
            "\"mean_step_ms\": %.4f}\n",
-           STEPS, t.median_s / STEPS * 1e9, t.spread_s / STEPS * 1e9,
-           sum_ms / REPEATS / STEPS);
+           STEPS, t.median_s / STEPS * 1e9, t.spread_s / STEPS * 1e9, sum_ms / REPEATS / STEPS);
     bt_deploy_fini(&d);
 }
 
