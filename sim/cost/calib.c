@@ -47,7 +47,7 @@ struct parser {
     const char *name;
     int32_t line;
     struct bt_sample_set *set;
-    struct bt_op_sample common; /* of the file, then of the section */
+    struct bt_cost_sample common; /* of the file, then of the section */
     bool has_op;
     bool in_section;
     int32_t column_field; /* -1: no columns yet */
@@ -140,7 +140,7 @@ static enum bt_code parse_name(struct parser *p, const char **out, struct bt_err
 
 static enum bt_code parse_section(struct parser *p, struct bt_error *err)
 {
-    const struct bt_op_sample *c = &p->common;
+    const struct bt_cost_sample *c = &p->common;
     if (!p->has_op || c->gpu[0] == '\0' || c->stack[0] == '\0' || c->source[0] == '\0' ||
         c->licence[0] == '\0') {
         BT_FAIL(err, BT_ERR_INPUT, p->line,
@@ -204,7 +204,7 @@ static enum bt_code parse_times(struct parser *p, const char *first, struct bt_e
                 "columns or rows; times follow section, columns and rows",
                 p->name, p->line, first);
     }
-    struct bt_op_sample s = p->common;
+    struct bt_cost_sample s = p->common;
     s.line = p->line;
     char word[WORD_BYTES];
     (void)snprintf(word, sizeof word, "%s", first);
@@ -366,8 +366,8 @@ static int compare_int(int64_t a, int64_t b)
  * then columns. */
 static int compare_for_writing(const void *a, const void *b)
 {
-    const struct bt_op_sample *x = a;
-    const struct bt_op_sample *y = b;
+    const struct bt_cost_sample *x = a;
+    const struct bt_cost_sample *y = b;
     int c = compare_int(x->format.weights, y->format.weights);
     c = c != 0 ? c : compare_int(x->format.activations, y->format.activations);
     c = c != 0 ? c : compare_int(x->format.kv, y->format.kv);
@@ -392,7 +392,7 @@ static int compare_values(const void *a, const void *b)
     return compare_int(*(const int64_t *)a, *(const int64_t *)b);
 }
 
-static bool same_row(const struct bt_op_sample *a, const struct bt_op_sample *b,
+static bool same_row(const struct bt_cost_sample *a, const struct bt_cost_sample *b,
                      const int32_t *keys, int32_t n_keys)
 {
     for (int32_t i = 0; i < n_keys; i++) {
@@ -403,7 +403,7 @@ static bool same_row(const struct bt_op_sample *a, const struct bt_op_sample *b,
     return true;
 }
 
-static void write_row(FILE *out, const struct bt_op_sample *s, int64_t n, const int64_t *columns,
+static void write_row(FILE *out, const struct bt_cost_sample *s, int64_t n, const int64_t *columns,
                       int64_t n_columns)
 {
     int32_t keys[KEYS_MAX];
@@ -429,7 +429,7 @@ static void write_row(FILE *out, const struct bt_op_sample *s, int64_t n, const 
     (void)fprintf(out, "\n");
 }
 
-static void write_section(FILE *out, const struct bt_op_sample *s, int64_t n, int64_t *columns)
+static void write_section(FILE *out, const struct bt_cost_sample *s, int64_t n, int64_t *columns)
 {
     int32_t keys[KEYS_MAX];
     int32_t n_keys = row_fields(s->op, keys);
@@ -473,7 +473,7 @@ static void write_section(FILE *out, const struct bt_op_sample *s, int64_t n, in
     }
 }
 
-enum bt_code bt_calib_write(FILE *out, struct bt_op_sample *samples, int64_t n,
+enum bt_code bt_calib_write(FILE *out, struct bt_cost_sample *samples, int64_t n,
                             struct bt_error *err)
 {
     BT_ASSERT(n >= 1);
@@ -482,7 +482,7 @@ enum bt_code bt_calib_write(FILE *out, struct bt_op_sample *samples, int64_t n,
         BT_FAIL(err, BT_ERR_NOMEM, 0, "calibration: no memory for %lld columns", (long long)n);
     }
     qsort(samples, (size_t)n, sizeof *samples, compare_for_writing);
-    const struct bt_op_sample *s = &samples[0];
+    const struct bt_cost_sample *s = &samples[0];
     (void)fprintf(out, "%sgpu %s\nstack %s\nversion %s\nop %s\nsource %s\nlicence %s\n", signature,
                   s->gpu, s->stack, s->version, bt_op_name(s->op), s->source, s->licence);
     for (int64_t i = 0; i < n;) {

@@ -37,7 +37,7 @@ BT_NODISCARD enum bt_code bt_calib_read(const struct bt_import_text *file,
 
 /* Writes samples of one GPU, stack, version and operation (whose order it changes). BT_ERR_IO when
  * the stream fails. */
-BT_NODISCARD enum bt_code bt_calib_write(FILE *out, struct bt_op_sample *samples, int64_t n,
+BT_NODISCARD enum bt_code bt_calib_write(FILE *out, struct bt_cost_sample *samples, int64_t n,
                                          struct bt_error *err);
 
 #ifdef __cplusplus

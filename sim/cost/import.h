@@ -100,13 +100,13 @@ BT_NODISCARD enum bt_code bt_import_vidur(const struct bt_import_text *file,
 
 /* What every sample of a file has in common, interned; BT_ERR_ARG names a missing option. */
 BT_NODISCARD enum bt_code bt_import_begin(const struct bt_import_opts *opts,
-                                          struct bt_sample_set *set, struct bt_op_sample *common,
+                                          struct bt_sample_set *set, struct bt_cost_sample *common,
                                           struct bt_error *err);
 
 /* Checks and appends a sample whose time is `time` in units of unit_ns nanoseconds. */
 BT_NODISCARD enum bt_code bt_import_add(const struct bt_import_text *file,
                                         const struct bt_import_opts *opts,
-                                        struct bt_sample_set *set, struct bt_op_sample *sample,
+                                        struct bt_sample_set *set, struct bt_cost_sample *sample,
                                         double time, double unit_ns,
                                         struct bt_import_report *report, struct bt_error *err);
 

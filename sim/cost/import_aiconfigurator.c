@@ -11,7 +11,7 @@ struct reader {
     struct bt_sample_set *set;
     struct bt_import_report *report;
     struct bt_table table;
-    struct bt_op_sample common;
+    struct bt_cost_sample common;
     int32_t latency;
     int32_t kernel; /* -1: the file has no kernel_source */
 };
@@ -72,7 +72,7 @@ static enum bt_code parse_num(const struct bt_table *t, int32_t column, enum bt_
 }
 
 /* Adds the sample with the row's latency and kernel. */
-static enum bt_code add_row(struct reader *r, struct bt_op_sample *s, struct bt_error *err)
+static enum bt_code add_row(struct reader *r, struct bt_cost_sample *s, struct bt_error *err)
 {
     double latency = 0;
     BT_TRY(bt_table_real(&r->table, r->latency, &latency, err));
@@ -108,7 +108,7 @@ static enum bt_code read_gemm(struct reader *r, struct bt_error *err)
         if (!more) {
             return BT_OK;
         }
-        struct bt_op_sample s = r->common;
+        struct bt_cost_sample s = r->common;
         s.op = BT_OP_GEMM;
         BT_TRY(parse_gemm_format(&r->table, dtype, &s.format, err));
         BT_TRY(bt_table_int(&r->table, m, 1, SIZE_MAX_SHAPE, &s.shape.m, err));
@@ -125,7 +125,7 @@ struct attention_columns {
 /* step counts generated tokens: 0 is a prefill of isl tokens; a decode step's sequence holds
  * isl (1 where the column is absent) + step tokens. */
 static enum bt_code read_attention_row(struct reader *r, const struct attention_columns *c,
-                                       struct bt_op_sample *s, struct bt_error *err)
+                                       struct bt_cost_sample *s, struct bt_error *err)
 {
     const struct bt_table *t = &r->table;
     int64_t isl = 1;
@@ -184,7 +184,7 @@ static enum bt_code read_attention(struct reader *r, struct bt_error *err)
         if (!more) {
             return BT_OK;
         }
-        struct bt_op_sample s = r->common;
+        struct bt_cost_sample s = r->common;
         BT_TRY(read_attention_row(r, &c, &s, err));
     }
 }
@@ -245,7 +245,7 @@ static enum bt_code parse_order(const char *text, const char *where, struct coll
 /* Without op_name a file is a run of blocks: sizes rise through the 16-bit rows, then through the
  * int8 rows, of one collective; then the next collective starts. */
 static enum bt_code block_of_row(const struct bt_table *t, struct collective_blocks *b,
-                                 const struct bt_op_sample *s, enum bt_num num, int64_t elements,
+                                 const struct bt_cost_sample *s, enum bt_num num, int64_t elements,
                                  enum bt_op *out, struct bt_error *err)
 {
     bool new_ranks = b->current < 0 || s->shape.ranks != b->ranks;
@@ -298,7 +298,7 @@ static enum bt_code read_collective(struct reader *r, const char *dtype_name, st
         if (!more) {
             return BT_OK;
         }
-        struct bt_op_sample s = r->common;
+        struct bt_cost_sample s = r->common;
         int64_t elements = 0;
         enum bt_num num = BT_NUM_NONE;
         BT_TRY(parse_num(t, dtype, &num, err));
@@ -334,7 +334,7 @@ static enum bt_code read_computescale(struct reader *r, struct bt_error *err)
         if (!more) {
             return BT_OK;
         }
-        struct bt_op_sample s = r->common;
+        struct bt_cost_sample s = r->common;
         s.op = BT_OP_QUANTIZE;
         BT_TRY(parse_num(t, dtype, &s.format.activations, err));
         BT_TRY(bt_table_int(t, m, 1, SIZE_MAX_SHAPE, &s.shape.m, err));

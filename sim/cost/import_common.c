@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum bt_code bt_import_begin(const struct bt_import_opts *opts, struct bt_sample_set *set,
-                             struct bt_op_sample *common, struct bt_error *err)
+                             struct bt_cost_sample *common, struct bt_error *err)
 {
     const struct {
         const char *name;
@@ -53,7 +53,7 @@ double bt_import_peak(const struct bt_gpu *g, const struct bt_op_format *f)
 
 /* A rate past the dense peak is a sparse figure, a wrong unit or another GPU's file. */
 static enum bt_code check_peak(const struct bt_import_text *file, const struct bt_gpu *g,
-                               const struct bt_op_sample *s, struct bt_error *err)
+                               const struct bt_cost_sample *s, struct bt_error *err)
 {
     const double slack = 1.15; /* boost clocks above the one that the data sheet's rate assumes */
     double peak = bt_import_peak(g, &s->format);
@@ -69,7 +69,7 @@ static enum bt_code check_peak(const struct bt_import_text *file, const struct b
 }
 
 enum bt_code bt_import_add(const struct bt_import_text *file, const struct bt_import_opts *opts,
-                           struct bt_sample_set *set, struct bt_op_sample *sample, double time,
+                           struct bt_sample_set *set, struct bt_cost_sample *sample, double time,
                            double unit_ns, struct bt_import_report *report, struct bt_error *err)
 {
     BT_ASSERT(unit_ns > 0);
@@ -103,7 +103,7 @@ static int compare_int(int64_t a, int64_t b)
 }
 
 /* By everything but time and main coordinate; then by that; then by line. */
-static int compare_series(const struct bt_op_sample *a, const struct bt_op_sample *b)
+static int compare_series(const struct bt_cost_sample *a, const struct bt_cost_sample *b)
 {
     int c = compare_int(a->op, b->op);
     c = c != 0 ? c : compare_int(a->format.weights, b->format.weights);
@@ -124,7 +124,7 @@ static int compare_series(const struct bt_op_sample *a, const struct bt_op_sampl
     return c;
 }
 
-static int64_t main_value(const struct bt_op_sample *s)
+static int64_t main_value(const struct bt_cost_sample *s)
 {
     struct bt_op_shape shape = s->shape;
     return *bt_op_main_coordinate(s->op, &shape);
@@ -132,8 +132,8 @@ static int64_t main_value(const struct bt_op_sample *s)
 
 static int compare_samples(const void *a, const void *b)
 {
-    const struct bt_op_sample *x = a;
-    const struct bt_op_sample *y = b;
+    const struct bt_cost_sample *x = a;
+    const struct bt_cost_sample *y = b;
     int c = compare_series(x, y);
     c = c != 0 ? c : compare_int(main_value(x), main_value(y));
     c = c != 0 ? c : compare_int(x->time_ns, y->time_ns);
@@ -142,12 +142,12 @@ static int compare_samples(const void *a, const void *b)
 
 /* Folds samples[begin..end), one point, times rising, into its median. */
 static enum bt_code fold_repeats(const struct bt_import_text *file,
-                                 const struct bt_import_opts *opts, struct bt_op_sample *samples,
-                                 int64_t n, struct bt_op_sample *out,
+                                 const struct bt_import_opts *opts, struct bt_cost_sample *samples,
+                                 int64_t n, struct bt_cost_sample *out,
                                  struct bt_import_report *report, struct bt_error *err)
 {
-    const struct bt_op_sample *low = &samples[0];
-    const struct bt_op_sample *high = &samples[n - 1];
+    const struct bt_cost_sample *low = &samples[0];
+    const struct bt_cost_sample *high = &samples[n - 1];
     double percent = 100.0 * ((double)high->time_ns / (double)low->time_ns - 1);
     if (percent > BT_IMPORT_DUPLICATE_PERCENT) {
         if (!opts->lenient) {
@@ -172,7 +172,7 @@ static enum bt_code fold_repeats(const struct bt_import_text *file,
     return BT_OK;
 }
 
-static enum bt_code check_units(const struct bt_import_text *file, const struct bt_op_sample *s,
+static enum bt_code check_units(const struct bt_import_text *file, const struct bt_cost_sample *s,
                                 int64_t n, struct bt_error *err)
 {
     for (int64_t i = 1; i + 1 < n; i++) {
@@ -198,7 +198,7 @@ enum bt_code bt_import_finish(const struct bt_import_text *file, const struct bt
                               struct bt_sample_set *set, int64_t first,
                               struct bt_import_report *report, struct bt_error *err)
 {
-    struct bt_op_sample *s = set->samples + first;
+    struct bt_cost_sample *s = set->samples + first;
     int64_t n = set->n_samples - first;
     if (n == 0) {
         BT_FAIL(err, BT_ERR_INPUT, 0, "%s: no sample in it", file->name);
@@ -211,7 +211,7 @@ enum bt_code bt_import_finish(const struct bt_import_text *file, const struct bt
                main_value(&s[i]) == main_value(&s[end])) {
             end++;
         }
-        struct bt_op_sample folded;
+        struct bt_cost_sample folded;
         BT_TRY(fold_repeats(file, opts, s + i, end - i, &folded, report, err));
         s[kept++] = folded;
         i = end;

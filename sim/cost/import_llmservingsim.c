@@ -11,12 +11,12 @@ struct reader {
     struct bt_sample_set *set;
     struct bt_import_report *report;
     struct bt_table table;
-    struct bt_op_sample common;
+    struct bt_cost_sample common;
     int32_t time;
 };
 
 /* What one rank computes of a layer for one token. */
-static enum bt_code layer_shape(const struct reader *r, const char *layer, struct bt_op_sample *s,
+static enum bt_code layer_shape(const struct reader *r, const char *layer, struct bt_cost_sample *s,
                                 struct bt_error *err)
 {
     const struct bt_arch *a = r->opts->arch;
@@ -58,7 +58,7 @@ static enum bt_code layer_shape(const struct reader *r, const char *layer, struc
             r->table.name, r->table.line, layer);
 }
 
-static enum bt_code add_row(struct reader *r, struct bt_op_sample *s, struct bt_error *err)
+static enum bt_code add_row(struct reader *r, struct bt_cost_sample *s, struct bt_error *err)
 {
     double time = 0;
     BT_TRY(bt_table_real(&r->table, r->time, &time, err));
@@ -81,7 +81,7 @@ static enum bt_code read_layers(struct reader *r, const char *count, struct bt_e
         if (!more) {
             return BT_OK;
         }
-        struct bt_op_sample s = r->common;
+        struct bt_cost_sample s = r->common;
         BT_TRY(layer_shape(r, bt_table_text(&r->table, layer), &s, err));
         if (s.kernel == NULL) {
             BT_FAIL(err, BT_ERR_NOMEM, 0, "%s: no memory for a layer's name", r->file->name);
@@ -113,7 +113,7 @@ static enum bt_code read_attention(struct reader *r, struct bt_error *err)
         if (!more) {
             return BT_OK;
         }
-        struct bt_op_sample s = r->common;
+        struct bt_cost_sample s = r->common;
         s.op = BT_OP_ATTN_MIXED;
         s.format.activations = r->opts->format;
         s.format.kv = r->opts->format;

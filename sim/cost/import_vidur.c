@@ -19,7 +19,7 @@ struct reader {
     struct bt_sample_set *set;
     struct bt_import_report *report;
     struct bt_table table;
-    struct bt_op_sample common;
+    struct bt_cost_sample common;
     enum bt_num format;
 };
 
@@ -149,7 +149,7 @@ static enum bt_code add_op(struct reader *r, const char *name, enum bt_op op,
     if (median < 0 || bt_table_text(t, median)[0] == '\0') {
         return BT_OK;
     }
-    struct bt_op_sample s = r->common;
+    struct bt_cost_sample s = r->common;
     s.op = op;
     s.shape = *shape;
     s.line = t->line;

@@ -77,14 +77,14 @@ const char *bt_sample_set_intern(struct bt_sample_set *s, const char *text)
     return copy;
 }
 
-enum bt_code bt_sample_set_add(struct bt_sample_set *s, const struct bt_op_sample *sample,
+enum bt_code bt_sample_set_add(struct bt_sample_set *s, const struct bt_cost_sample *sample,
                                struct bt_error *err)
 {
     BT_ASSERT(sample->time_ns > 0);
     BT_ASSERT(sample->gpu != NULL && sample->stack != NULL && sample->kernel != NULL);
     if (s->n_samples == s->capacity) {
         int64_t capacity = s->capacity == 0 ? 1024 : 2 * s->capacity;
-        struct bt_op_sample *grown = realloc(s->samples, (size_t)capacity * sizeof *grown);
+        struct bt_cost_sample *grown = realloc(s->samples, (size_t)capacity * sizeof *grown);
         if (grown == NULL) {
             BT_FAIL(err, BT_ERR_NOMEM, 0, "samples: no memory for %lld", (long long)capacity);
         }

@@ -78,7 +78,7 @@ struct bt_op_format {
     enum bt_num kv;
 };
 
-struct bt_op_sample {
+struct bt_cost_sample {
     enum bt_op op;
     struct bt_op_format format;
     struct bt_op_shape shape;
@@ -94,7 +94,7 @@ struct bt_op_sample {
 };
 
 struct bt_sample_set {
-    struct bt_op_sample *samples; /* owned */
+    struct bt_cost_sample *samples; /* owned */
     int64_t n_samples;
     int64_t capacity;
     struct bt_arena strings;
@@ -111,8 +111,9 @@ void bt_sample_set_fini(struct bt_sample_set *s);
 const char *bt_sample_set_intern(struct bt_sample_set *s, const char *text);
 
 /* Appends a sample, whose strings must already live as long as the set. BT_ERR_NOMEM. */
-BT_NODISCARD enum bt_code
-bt_sample_set_add(struct bt_sample_set *s, const struct bt_op_sample *sample, struct bt_error *err);
+BT_NODISCARD enum bt_code bt_sample_set_add(struct bt_sample_set *s,
+                                            const struct bt_cost_sample *sample,
+                                            struct bt_error *err);
 
 /* "gemm", "attn-decode", ...; never NULL. */
 const char *bt_op_name(enum bt_op op);

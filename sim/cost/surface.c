@@ -101,7 +101,7 @@ static int compare_int(int64_t a, int64_t b)
     return (a > b) - (a < b);
 }
 
-static int compare_keys(const struct bt_op_sample *a, const struct bt_op_sample *b)
+static int compare_keys(const struct bt_cost_sample *a, const struct bt_cost_sample *b)
 {
     int c = compare_int(a->op, b->op);
     c = c != 0 ? c : compare_int(a->format.weights, b->format.weights);
@@ -121,7 +121,7 @@ static int compare_keys(const struct bt_op_sample *a, const struct bt_op_sample 
     return c;
 }
 
-bool bt_surface_same(const struct bt_op_sample *a, const struct bt_op_sample *b)
+bool bt_surface_same(const struct bt_cost_sample *a, const struct bt_cost_sample *b)
 {
     return compare_keys(a, b) == 0;
 }
@@ -162,7 +162,7 @@ static bool solve(double a[3][4], int32_t n, double *x)
 
 /* Least squares of 1 - law/t with non-negative terms: the best of the seven sets of terms. Columns
  * are scaled to unit length first, so that the pivots' limit means the same for each. */
-static struct bt_law fit_law(const struct bt_op_sample *samples, int64_t n)
+static struct bt_law fit_law(const struct bt_cost_sample *samples, int64_t n)
 {
     double ata[3][3] = {{0}};
     double atb[3] = {0};
@@ -229,8 +229,8 @@ static int compare_excess(const void *a, const void *b)
 
 static int compare_lines(const void *a, const void *b)
 {
-    const struct bt_op_sample *x = *(const struct bt_op_sample *const *)a;
-    const struct bt_op_sample *y = *(const struct bt_op_sample *const *)b;
+    const struct bt_cost_sample *x = *(const struct bt_cost_sample *const *)a;
+    const struct bt_cost_sample *y = *(const struct bt_cost_sample *const *)b;
     int c = compare_int(x->shape.batch, y->shape.batch);
     c = c != 0 ? c : compare_int(x->shape.kv_heads, y->shape.kv_heads);
     c = c != 0 ? c : compare_int(x->shape.heads, y->shape.heads);
@@ -238,8 +238,8 @@ static int compare_lines(const void *a, const void *b)
 }
 
 /* Steps from one context to the next of every line of a decode surface. Returns how many. */
-static int64_t collect_intervals(const struct bt_op_sample *samples, int64_t n,
-                                 const struct bt_op_sample **order, struct interval *out)
+static int64_t collect_intervals(const struct bt_cost_sample *samples, int64_t n,
+                                 const struct bt_cost_sample **order, struct interval *out)
 {
     for (int64_t i = 0; i < n; i++) {
         order[i] = &samples[i];
@@ -247,8 +247,8 @@ static int64_t collect_intervals(const struct bt_op_sample *samples, int64_t n,
     qsort(order, (size_t)n, sizeof *order, compare_lines);
     int64_t found = 0;
     for (int64_t i = 1; i < n; i++) {
-        const struct bt_op_sample *a = order[i - 1];
-        const struct bt_op_sample *b = order[i];
+        const struct bt_cost_sample *a = order[i - 1];
+        const struct bt_cost_sample *b = order[i];
         if (a->shape.batch != b->shape.batch || a->shape.kv_heads != b->shape.kv_heads ||
             a->shape.heads != b->shape.heads || a->shape.ctx == b->shape.ctx) {
             continue;
@@ -265,7 +265,7 @@ static int64_t collect_intervals(const struct bt_op_sample *samples, int64_t n,
 
 /* A decode step may not grow faster than its bytes, but for a cache that it outgrows: where most
  * lines do so at one number of bytes, and each by a good part, that is a step. */
-static enum bt_code find_step(const struct bt_op_sample *samples, int64_t n,
+static enum bt_code find_step(const struct bt_cost_sample *samples, int64_t n,
                               struct bt_surface_step *out, struct bt_error *err)
 {
     enum { LINES_MIN = 8 };
@@ -273,7 +273,7 @@ static enum bt_code find_step(const struct bt_op_sample *samples, int64_t n,
     const double share_min = 0.6;
     *out = (struct bt_surface_step){0};
     struct interval *v = malloc((size_t)n * sizeof *v);
-    const struct bt_op_sample **order = malloc((size_t)n * sizeof *order);
+    const struct bt_cost_sample **order = malloc((size_t)n * sizeof *order);
     if (v == NULL || order == NULL) {
         free(v);
         free((void *)order);
@@ -396,7 +396,7 @@ static void copy_name(char *out, size_t bytes, const char *text)
     out[length] = '\0';
 }
 
-static void describe(struct bt_surface *s, const struct bt_op_sample *sample, int64_t n)
+static void describe(struct bt_surface *s, const struct bt_cost_sample *sample, int64_t n)
 {
     s->op = sample->op;
     s->format = sample->format;
@@ -414,7 +414,7 @@ static void describe(struct bt_surface *s, const struct bt_op_sample *sample, in
     copy_name(s->licence, sizeof s->licence, sample->licence);
 }
 
-static enum bt_code build(struct bt_surface *s, const struct bt_op_sample *samples, int64_t n,
+static enum bt_code build(struct bt_surface *s, const struct bt_cost_sample *samples, int64_t n,
                           struct bt_error *err)
 {
     describe(s, &samples[0], n);
@@ -448,7 +448,7 @@ static enum bt_code build(struct bt_surface *s, const struct bt_op_sample *sampl
     return code;
 }
 
-enum bt_code bt_surface_create(const struct bt_op_sample *samples, int64_t n,
+enum bt_code bt_surface_create(const struct bt_cost_sample *samples, int64_t n,
                                struct bt_surface **out, struct bt_error *err)
 {
     BT_ASSERT(n >= 1);
@@ -564,8 +564,8 @@ struct bt_surface_point bt_surface_eval(const struct bt_surface *s, const struct
 
 static int compare_key_pointers(const void *a, const void *b)
 {
-    const struct bt_op_sample *x = a;
-    const struct bt_op_sample *y = b;
+    const struct bt_cost_sample *x = a;
+    const struct bt_cost_sample *y = b;
     int c = compare_keys(x, y);
     return c != 0 ? c : compare_int(x->line, y->line);
 }

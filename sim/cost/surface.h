@@ -73,11 +73,11 @@ struct bt_surface_point {
 int64_t *bt_op_main_coordinate(enum bt_op op, struct bt_op_shape *s);
 
 /* True when two samples belong to one surface. */
-bool bt_surface_same(const struct bt_op_sample *a, const struct bt_op_sample *b);
+bool bt_surface_same(const struct bt_cost_sample *a, const struct bt_cost_sample *b);
 
 /* Builds a surface from n >= 1 samples that are pairwise bt_surface_same. BT_ERR_NOMEM,
  * BT_ERR_LIMIT (too many distinct coordinates). */
-BT_NODISCARD enum bt_code bt_surface_create(const struct bt_op_sample *samples, int64_t n,
+BT_NODISCARD enum bt_code bt_surface_create(const struct bt_cost_sample *samples, int64_t n,
                                             struct bt_surface **out, struct bt_error *err);
 void bt_surface_destroy(struct bt_surface *s);
 

@@ -63,11 +63,11 @@ static enum bt_code import_text(read_fn *read, const char *text, const struct bt
     return read(&file, opts, &set, &report, &err);
 }
 
-static const struct bt_op_sample *find(enum bt_op op, enum bt_num weights, int64_t m, int64_t n,
-                                       int64_t k)
+static const struct bt_cost_sample *find(enum bt_op op, enum bt_num weights, int64_t m, int64_t n,
+                                         int64_t k)
 {
     for (int64_t i = 0; i < set.n_samples; i++) {
-        const struct bt_op_sample *s = &set.samples[i];
+        const struct bt_cost_sample *s = &set.samples[i];
         if (s->op == op && s->format.weights == weights && s->shape.m == m && s->shape.n == n &&
             s->shape.k == k) {
             return s;
@@ -98,7 +98,7 @@ Test(import, aiconfigurator_gemm_is_milliseconds_and_formats_are_told_apart)
     cr_expect_eq(report.n_rows, 252);
     cr_expect_eq(report.n_samples, 252);
     cr_expect_eq(report.n_merged, 0);
-    const struct bt_op_sample *s = find(BT_OP_GEMM, BT_NUM_INT4_CHANNEL, 16, 4096, 4096);
+    const struct bt_cost_sample *s = find(BT_OP_GEMM, BT_NUM_INT4_CHANNEL, 16, 4096, 4096);
     cr_assert_not_null(s);
     cr_expect_eq(s->format.activations, BT_NUM_BF16);
     cr_expect_str_eq(s->gpu, "l40s");
@@ -119,7 +119,7 @@ Test(import, aiconfigurator_attention_counts_the_new_token)
                  err.msg);
     bool found = false;
     for (int64_t i = 0; i < set.n_samples; i++) {
-        const struct bt_op_sample *s = &set.samples[i];
+        const struct bt_cost_sample *s = &set.samples[i];
         cr_expect_eq(s->op, BT_OP_ATTN_DECODE);
         cr_expect_eq(s->shape.heads, 32);
         cr_expect_eq(s->shape.kv_heads, 8);
@@ -142,7 +142,7 @@ Test(import, message_size_is_elements)
                  err.msg);
     int64_t reduces = 0;
     for (int64_t i = 0; i < set.n_samples; i++) {
-        const struct bt_op_sample *s = &set.samples[i];
+        const struct bt_cost_sample *s = &set.samples[i];
         int64_t width = s->format.activations == BT_NUM_FP16 ? 2 : 1;
         cr_expect(s->shape.bytes >= 512 && s->shape.bytes <= 4096 * width);
         reduces += s->op == BT_OP_ALLREDUCE;
@@ -191,7 +191,7 @@ Test(import, llmservingsim_is_microseconds_with_the_model_s_shapes)
     opts.format = BT_NUM_BF16;
     cr_assert_eq(import_fixture(bt_import_llmservingsim, "lss_dense.csv", &opts), BT_OK, "%s",
                  err.msg);
-    const struct bt_op_sample *s = find(BT_OP_GEMM, BT_NUM_BF16, 1, 28672, 4096);
+    const struct bt_cost_sample *s = find(BT_OP_GEMM, BT_NUM_BF16, 1, 28672, 4096);
     cr_assert_not_null(s, "gate_up_proj");
     double gb_per_s = 2.0 * 28672 * 4096 / (double)s->time_ns;
     cr_expect(gb_per_s > 600 && gb_per_s < 1008, "%.0f GB/s on an RTX 4090: the unit is us",
@@ -215,7 +215,7 @@ Test(import, vidur_and_frontier_take_shapes_from_their_rows)
 {
     struct bt_import_opts opts = common_opts();
     cr_assert_eq(import_fixture(bt_import_vidur, "vidur_mlp.csv", &opts), BT_OK, "%s", err.msg);
-    const struct bt_op_sample *s = find(BT_OP_GEMM, BT_NUM_FP16, 4096, 12288, 4096);
+    const struct bt_cost_sample *s = find(BT_OP_GEMM, BT_NUM_FP16, 4096, 12288, 4096);
     cr_assert_not_null(s, "attn_pre_proj");
     cr_expect(s->spread_ns > 0);
     cr_expect_not_null(find(BT_OP_GEMM, BT_NUM_FP16, 4096, 22016, 4096), "gate and up");
@@ -414,8 +414,8 @@ Test(import, calibrations_are_read_back_as_written)
     cr_assert_eq(bt_calib_read(&file, &again, &err), BT_OK, "%s", err.msg);
     cr_assert_eq(again.n_samples, n);
     for (int64_t i = 0; i < n; i++) {
-        const struct bt_op_sample *a = &set.samples[i];
-        const struct bt_op_sample *b = &again.samples[i];
+        const struct bt_cost_sample *a = &set.samples[i];
+        const struct bt_cost_sample *b = &again.samples[i];
         cr_expect_eq(a->time_ns, b->time_ns);
         cr_expect(bt_surface_same(a, b));
         cr_expect_eq(memcmp(&a->shape, &b->shape, sizeof a->shape), 0);

@@ -129,7 +129,7 @@ static char *read_file(const char *path, size_t *size_bytes)
  * uses them), int8 all-reduce (the same bytes), the eager all-reduce (serving engines run graphs),
  * and matrices narrower than 256 (no layer of a model at any tensor-parallel degree of ours; a
  * quarter of the tables). */
-static bool is_shipped(const struct bt_op_sample *s)
+static bool is_shipped(const struct bt_cost_sample *s)
 {
     enum { NARROWEST = 256 };
     if (s->format.weights == BT_NUM_FP8_BLOCK) {
@@ -189,8 +189,8 @@ static bool import_table(const struct table *t, const char *folder, struct bt_sa
 
 static int compare_files(const void *a, const void *b)
 {
-    const struct bt_op_sample *x = a;
-    const struct bt_op_sample *y = b;
+    const struct bt_cost_sample *x = a;
+    const struct bt_cost_sample *y = b;
     int c = strcmp(x->gpu, y->gpu);
     c = c != 0 ? c : strcmp(x->stack, y->stack);
     c = c != 0 ? c : strcmp(x->version, y->version);
@@ -200,7 +200,7 @@ static int compare_files(const void *a, const void *b)
 }
 
 /* One file holds one GPU, stack, version and operation; two tables of one are two files. */
-static bool write_file(struct bt_op_sample *s, int64_t n, const char *folder, int32_t part)
+static bool write_file(struct bt_cost_sample *s, int64_t n, const char *folder, int32_t part)
 {
     char path[1024];
     char suffix[16] = "";
@@ -247,13 +247,13 @@ int main(int argc, char **argv)
     }
     int32_t part = 0;
     for (int64_t i = 0; ok && i < n;) {
-        const struct bt_op_sample *first = &set.samples[i];
+        const struct bt_cost_sample *first = &set.samples[i];
         int64_t end = i + 1;
         while (end < n && set.samples[end].op == first->op &&
                strcmp(set.samples[end].source, first->source) == 0) {
             end++;
         }
-        const struct bt_op_sample *last = i == 0 ? NULL : &set.samples[i - 1];
+        const struct bt_cost_sample *last = i == 0 ? NULL : &set.samples[i - 1];
         bool again = last != NULL && last->op == first->op && strcmp(last->gpu, first->gpu) == 0 &&
                      strcmp(last->stack, first->stack) == 0 &&
                      strcmp(last->version, first->version) == 0;
