@@ -1,6 +1,6 @@
 /* The capacity search: which configuration, how many replicas, at what price, meets the SLOs.
  *
- * A question is a base configuration, dimensions to search over, a workload, SLOs, a budget and
+ * A question is a list of candidate configurations, a workload, SLOs, a budget and
  * prices. The answer lists every candidate with a verdict, its cost and a reason. How it is found:
  *
  *  1. Memory and kernels: what does not fit or does not exist is infeasible, with the arithmetic.
@@ -38,19 +38,14 @@
 extern "C" {
 #endif
 
-enum { BT_PLAN_MAX_DIMS = 24, BT_PLAN_MAX_CANDIDATES = 200000, BT_REASON_BYTES = 320 };
-
-/* A knob with more than one value: the values as texts of bt_config_set. */
-struct bt_plan_dim {
-    const struct bt_config_field *field;
-    int32_t n_values;
-    const char *const *values; /* borrowed */
-};
+enum { BT_PLAN_MAX_CANDIDATES = 200000, BT_REASON_BYTES = 320 };
 
 /* What the planner asks of its surroundings (the catalog lives in db, which sim never sees). All
  * functions are called from several threads at once and must only read. */
 struct bt_plan_env {
     void *ctx;
+    /* Candidate i of bt_plan_spec.n_candidates. */
+    void (*config)(void *ctx, int64_t i, struct bt_config *out);
     /* Architecture of a model's name, config.json or folder. */
     enum bt_code (*find_model)(void *ctx, const char *name, struct bt_arch *out,
                                struct bt_error *err);
@@ -70,15 +65,14 @@ struct bt_plan_env {
      * the same for each. */
     enum bt_code (*make_source)(void *ctx, uint64_t seed, struct bt_source **out,
                                 struct bt_error *err);
-    /* Hooks for one simulation (a fresh Lua state each), or NULL. */
-    struct bt_sim_hooks *(*make_hooks)(void *ctx, struct bt_error *err);
+    /* Hooks for one simulation (a fresh Lua state each); *out NULL: none. The function may be NULL.
+     */
+    enum bt_code (*make_hooks)(void *ctx, struct bt_sim_hooks **out, struct bt_error *err);
     void (*free_hooks)(void *ctx, struct bt_sim_hooks *hooks);
 };
 
 struct bt_plan_spec {
-    struct bt_config base;
-    const struct bt_plan_dim *dims;
-    int32_t n_dims;
+    int64_t n_candidates; /* 1 .. BT_PLAN_MAX_CANDIDATES */
     uint64_t seed;
     double warmup_fraction;
     const struct bt_slo *slos;
