@@ -84,7 +84,8 @@ struct bt_plan_spec {
     int32_t jobs;                /* threads, >= 1 */
     int32_t seeds_max;           /* repetitions of a finalist; 0: 8 */
     int32_t finalists_max;       /* 0: 12 */
-    bool exhaustive;             /* find the capacity of every candidate: slower */
+    bool seeds_vary;             /* the workload is drawn anew for each seed (a trace is not) */
+    bool exhaustive;             /* find the least replicas of every candidate: slower */
     /* Share of the work done, 0 .. 1, with candidates so far; called from one thread at a time. */
     void (*on_progress)(void *ctx, double done, int32_t n_done, int32_t n_candidates);
     void *progress_ctx;
@@ -184,7 +185,8 @@ struct bt_max_rate {
 };
 BT_NODISCARD enum bt_code bt_plan_max_rate(const struct bt_plan_spec *spec,
                                            const struct bt_plan_env *env,
-                                           const struct bt_deploy *deploy, int32_t replicas,
+                                           const struct bt_deploy *deploy,
+                                           const struct bt_deploy *degrade_deploy, int32_t replicas,
                                            double relative_width, struct bt_max_rate *out,
                                            struct bt_error *err);
 
