@@ -274,7 +274,7 @@ enum bt_code bt_search_confirm(struct bt_search *s, struct bt_seat *seat, struct
     if (seat->c->summary == NULL) {
         BT_FAIL(err, BT_ERR_NOMEM, 0, "plan: no memory for a summary");
     }
-    BT_TRY(bt_search_deploy(s, &seat->c->config, &f.deploy, &f.degrade, err));
+    BT_TRY(bt_plan_deploy(s->env, &seat->c->config, &f.deploy, &f.degrade, err));
     enum bt_code code = confirm(&f, err);
     bt_deploy_fini(&f.deploy);
     bt_deploy_fini(&f.degrade);

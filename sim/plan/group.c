@@ -57,7 +57,7 @@ static enum bt_code examine(struct bt_search *s, struct bt_seat *seat, struct bt
     struct bt_plan_candidate *c = seat->c;
     struct bt_deploy d, degrade;
     struct bt_error why = {0};
-    enum bt_code code = bt_search_deploy(s, &c->config, &d, &degrade, &why);
+    enum bt_code code = bt_plan_deploy(s->env, &c->config, &d, &degrade, &why);
     if (code == BT_ERR_NOMEM || code == BT_ERR_NOTFOUND || code == BT_ERR_IO ||
         code == BT_ERR_INPUT) {
         if (err != NULL && err->code == BT_OK) {
@@ -235,7 +235,7 @@ static enum bt_code race(struct bt_search *s, struct bt_seat **members, int64_t 
         struct bt_seat *seat = members[i];
         if (seat->open) {
             struct bt_deploy d, degrade;
-            BT_TRY(bt_search_deploy(s, &seat->c->config, &d, &degrade, err));
+            BT_TRY(bt_plan_deploy(s->env, &seat->c->config, &d, &degrade, err));
             bool free_size = seat->c->config.replicas == BT_AUTO;
             enum bt_code code = best == 0 || s->spec->exhaustive || !free_size
                                     ? climb(s, seat, &d, &degrade, err)

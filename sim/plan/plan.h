@@ -71,6 +71,13 @@ struct bt_plan_env {
     void (*free_hooks)(void *ctx, struct bt_sim_hooks *hooks);
 };
 
+/* Resolves a configuration's names and makes its deployment, and that of the smaller model for
+ * degraded requests where it names one (else *degrade is zeroed). Both are to be ended by
+ * bt_deploy_fini; on failure there is nothing to end. Errors as those of env and bt_deploy_init. */
+BT_NODISCARD enum bt_code bt_plan_deploy(const struct bt_plan_env *env,
+                                         const struct bt_config *config, struct bt_deploy *deploy,
+                                         struct bt_deploy *degrade, struct bt_error *err);
+
 struct bt_plan_spec {
     int64_t n_candidates; /* 1 .. BT_PLAN_MAX_CANDIDATES */
     uint64_t seed;

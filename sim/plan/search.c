@@ -25,26 +25,20 @@ const char *bt_verdict_name(enum bt_verdict v)
     return "?";
 }
 
-static enum bt_code find_draft(const struct bt_search *s, const struct bt_config *config,
-                               struct bt_arch *draft, struct bt_error *err)
-{
-    if (config->spec.kind != BT_SPEC_DRAFT) {
-        return BT_OK;
-    }
-    return s->env->find_model(s->env->ctx, config->spec.draft, draft, err);
-}
-
-enum bt_code bt_search_deploy(const struct bt_search *s, const struct bt_config *config,
-                              struct bt_deploy *d, struct bt_deploy *degrade, struct bt_error *err)
+enum bt_code bt_plan_deploy(const struct bt_plan_env *env, const struct bt_config *config,
+                            struct bt_deploy *d, struct bt_deploy *degrade, struct bt_error *err)
 {
     *d = (struct bt_deploy){0};
     *degrade = (struct bt_deploy){0};
     struct bt_arch arch, draft;
     struct bt_gpu gpu;
-    BT_TRY(s->env->find_model(s->env->ctx, config->model, &arch, err));
-    BT_TRY(s->env->find_gpu(s->env->ctx, config->gpu, &gpu, err));
-    BT_TRY(find_draft(s, config, &draft, err));
     bool has_draft = config->spec.kind == BT_SPEC_DRAFT;
+    BT_TRY(bt_config_check(config, err));
+    BT_TRY(env->find_model(env->ctx, config->model, &arch, err));
+    BT_TRY(env->find_gpu(env->ctx, config->gpu, &gpu, err));
+    if (has_draft) {
+        BT_TRY(env->find_model(env->ctx, config->spec.draft, &draft, err));
+    }
     BT_TRY(bt_deploy_init(d, config, &arch, has_draft ? &draft : NULL, &gpu, err));
     if (config->degrade_model[0] == '\0') {
         return BT_OK;
@@ -52,14 +46,14 @@ enum bt_code bt_search_deploy(const struct bt_search *s, const struct bt_config 
     struct bt_config small = *config;
     memcpy(small.model, config->degrade_model, sizeof small.model);
     small.degrade_model[0] = '\0';
+    small.degrade_at_waiting = 0;
     small.spec = (struct bt_spec_config){0};
-    enum bt_code code = s->env->find_model(s->env->ctx, small.model, &arch, err);
+    enum bt_code code = env->find_model(env->ctx, small.model, &arch, err);
     if (code == BT_OK) {
         code = bt_deploy_init(degrade, &small, &arch, NULL, &gpu, err);
     }
     if (code != BT_OK) {
         bt_deploy_fini(d);
-        *d = (struct bt_deploy){0};
     }
     return code;
 }

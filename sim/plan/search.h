@@ -38,12 +38,6 @@ struct bt_search {
     int64_t n_settled;
 };
 
-/* Resolves a seat's configuration; the deployments are zeroed when there are none. The code is that
- * of bt_deploy_init, with the reason in err. */
-BT_NODISCARD enum bt_code bt_search_deploy(const struct bt_search *s,
-                                           const struct bt_config *config, struct bt_deploy *d,
-                                           struct bt_deploy *degrade, struct bt_error *err);
-
 /* Counts a simulation and runs it. */
 BT_NODISCARD enum bt_code bt_search_trial(struct bt_search *s, const struct bt_trial *t,
                                           struct bt_trial_result *out, struct bt_summary *summary,

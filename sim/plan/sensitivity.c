@@ -132,7 +132,7 @@ static enum bt_code study_task(void *ctx, int64_t i, struct bt_error *err)
     out->slo_value_s = out->capacity_req_per_s = out->cost_usd_per_h = NAN;
     struct bt_deploy d, degrade;
     struct bt_error why = {0};
-    enum bt_code code = bt_search_deploy(st->s, &c->config, &d, &degrade, &why);
+    enum bt_code code = bt_plan_deploy(st->s->env, &c->config, &d, &degrade, &why);
     char text[160];
     c->possible =
         code == BT_OK && st->s->env->supported(st->s->env->ctx, c->config.stack, &d.gpu, d.weights,
