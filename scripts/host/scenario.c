@@ -725,6 +725,27 @@ void bt_scenario_fini(struct bt_scenario *s)
     *s = (struct bt_scenario){0};
 }
 
+static void fix_one(struct bt_config *c, const struct bt_config_field *f, const char *text)
+{
+    enum bt_code code = bt_config_set(c, f, text, NULL, NULL);
+    BT_ASSERT(code == BT_OK);
+}
+
+void bt_scenario_fix(struct bt_scenario *s, const struct bt_config_field *f, const char *text)
+{
+    fix_one(&s->base, f, text);
+    for (int32_t i = 0; i < s->n_variants; i++) {
+        fix_one(&s->variants[i].config, f, text);
+    }
+    int32_t kept = 0;
+    for (int32_t d = 0; d < s->n_dims; d++) {
+        if (s->dims[d].field != f) {
+            s->dims[kept++] = s->dims[d];
+        }
+    }
+    s->n_dims = kept;
+}
+
 static bool variant_sets(const struct bt_variant *v, const struct bt_config_field *f)
 {
     return v != NULL && (v->sets >> (f - bt_config_fields) & 1) != 0;

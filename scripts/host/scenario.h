@@ -99,6 +99,10 @@ BT_NODISCARD enum bt_code bt_scenario_parse(const char *text, size_t text_bytes,
                                             struct bt_scenario *out, struct bt_error *err);
 void bt_scenario_fini(struct bt_scenario *s);
 
+/* Gives a key one value in the base and every variant; it is no dimension any more. The value has
+ * been checked (bt_config_set). */
+void bt_scenario_fix(struct bt_scenario *s, const struct bt_config_field *f, const char *text);
+
 /* How many configurations the scenario spans: variants (or the base) times every dimension. Values
  * of a dimension that a variant sets do not multiply that variant. */
 int64_t bt_scenario_n_configs(const struct bt_scenario *s);

@@ -1,0 +1,167 @@
+/* berth simulate: a scenario's configurations, once each. */
+#include "cli/cmd.h"
+#include "cli/config_opts.h"
+#include "cli/metrics_json.h"
+#include "cli/run_table.h"
+#include "cli/scenario_opts.h"
+#include "cli/simulate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_RUNS = 4096, LABEL_BYTES = 256 };
+
+struct simulate {
+    struct bt_world world;
+    struct bt_scenario scenario;
+    struct bt_run_opts run;
+    double warmup;
+};
+
+/* A file for each run when there are several: "x.csv" becomes "x.3.csv". */
+static void numbered(char *out, size_t n, const char *path, int64_t i, int64_t total)
+{
+    const char *dot = strrchr(path, '.');
+    const char *slash = strrchr(path, '/');
+    if (total == 1) {
+        (void)snprintf(out, n, "%s", path);
+    } else if (dot == NULL || (slash != NULL && dot < slash)) {
+        (void)snprintf(out, n, "%s.%lld", path, (long long)i + 1);
+    } else {
+        (void)snprintf(out, n, "%.*s.%lld%s", (int)(dot - path), path, (long long)i + 1, dot);
+    }
+}
+
+static enum bt_code write_files(const struct simulate *m, const struct bt_simulation *s, int64_t i,
+                                int64_t total, struct bt_error *err)
+{
+    char path[BT_PATH_BYTES + 32];
+    if (m->run.per_request != NULL) {
+        numbered(path, sizeof path, m->run.per_request, i, total);
+        BT_TRY(bt_simulation_write_requests(s, path, err));
+    }
+    if (m->run.timeseries != NULL) {
+        numbered(path, sizeof path, m->run.timeseries, i, total);
+        BT_TRY(bt_simulation_write_samples(s, path, err));
+    }
+    return BT_OK;
+}
+
+static json_t *one_json(const struct bt_simulation *s, const struct bt_config *config,
+                        const char *label)
+{
+    json_t *o = s->fits
+                    ? bt_run_json("simulate", &s->deploy, &s->result->summary, s->usd_per_h, true)
+                    : bt_simulation_unfit_json("simulate", s, config);
+    bt_out_set(o, "label", bt_out_text(label));
+    return o;
+}
+
+/* One configuration: runs it, and adds it to the rows of the answer. */
+static enum bt_code one(struct bt_cli *cli, struct simulate *m, int64_t i, int64_t total,
+                        json_t *runs, json_t *remarks, struct bt_error *err)
+{
+    struct bt_config config;
+    char label[LABEL_BYTES];
+    bt_scenario_config(&m->scenario, i, &config, label, sizeof label);
+    if (label[0] == '\0') {
+        (void)snprintf(label, sizeof label, "%s", m->scenario.name);
+    }
+    struct bt_simulation_opts opts = {.config = &config,
+                                      .run = &m->run,
+                                      .warmup = m->warmup,
+                                      .keep_records = m->run.per_request != NULL,
+                                      .keep_samples = m->run.timeseries != NULL,
+                                      .label = label};
+    struct bt_simulation s;
+    BT_TRY(bt_simulation_run(cli, &m->world, &opts, &s, err));
+    enum bt_code code = s.fits ? write_files(m, &s, i, total, err) : BT_OK;
+    if (cli->format == BT_OUT_TABLE) {
+        bt_out_append(runs, bt_runs_row(label, &s));
+        if (!s.fits) {
+            char line[BT_ERROR_MSG_BYTES + LABEL_BYTES + 4];
+            (void)snprintf(line, sizeof line, "%s: %s", label, s.unfit.msg);
+            bt_out_append(remarks, bt_out_text(line));
+        } else if (total == 1) {
+            json_array_extend(remarks, bt_run_remarks(&s.deploy, &s.result->summary));
+        }
+    } else {
+        bt_out_append(runs, one_json(&s, &config, label));
+    }
+    cli->answer_is_no = cli->answer_is_no || !s.fits;
+    bt_simulation_fini(&s);
+    return code;
+}
+
+static enum bt_code all(struct bt_cli *cli, struct simulate *m, struct bt_error *err)
+{
+    int64_t total = bt_scenario_n_configs(&m->scenario);
+    if (total > MAX_RUNS) {
+        BT_FAIL(err, BT_ERR_INPUT, 0,
+                "%s: spans %lld configurations, at most %d are simulated once each (berth plan "
+                "searches)",
+                m->scenario.path, (long long)total, MAX_RUNS);
+    }
+    json_t *doc = bt_out_object();
+    json_t *runs = bt_out_list(), *remarks = bt_out_list();
+    bt_out_set(doc, "command", bt_out_text("simulate"));
+    bt_out_set(doc, "version", bt_out_text(BT_VERSION));
+    bt_out_set(doc, "scenario", bt_out_text(m->scenario.name));
+    if (cli->format == BT_OUT_TABLE) {
+        bt_out_set(doc, "title", bt_out_text(m->scenario.description));
+    }
+    enum bt_code code = BT_OK;
+    for (int64_t i = 0; i < total && code == BT_OK; i++) {
+        code = one(cli, m, i, total, runs, remarks, err);
+    }
+    bt_out_set(doc, "runs", runs);
+    if (cli->format == BT_OUT_TABLE) {
+        bt_out_set(doc, "remarks", remarks);
+    } else {
+        json_decref(remarks);
+    }
+    if (code == BT_OK) {
+        code = bt_cli_write(cli, doc, cli->format == BT_OUT_TABLE ? &bt_runs_view : NULL, err);
+    }
+    json_decref(doc);
+    return code;
+}
+
+static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
+{
+    struct simulate m = {0};
+    BT_TRY(bt_run_opts_read(&cli->args, &m.run, err));
+    BT_TRY(bt_scenario_open(cli, cli->args.positional[0], &m.scenario, err));
+    enum bt_code code = bt_world_open(cli, &m.world, err);
+    if (code == BT_OK) {
+        code = bt_world_use_scenario(&m.world, cli, &m.scenario, err);
+    }
+    if (code == BT_OK) {
+        bt_scenario_run_opts(cli, &m.scenario, &m.run, &m.warmup);
+        code = all(cli, &m, err);
+    }
+    bt_world_close(&m.world);
+    bt_scenario_fini(&m.scenario);
+    return bt_scenario_error(code, err);
+}
+
+static const struct bt_example EXAMPLES[] = {
+    {"simulate scenarios/evening_peak.lua", "each configuration of the scenario, side by side"},
+    {"simulate scenarios/evening_peak.lua --set kv.dtype=int8 --json",
+     "with one key changed, as JSON"},
+};
+
+const struct bt_command bt_cmd_simulate = {
+    .name = "simulate",
+    .arguments = "SCENARIO.lua [--set KEY=VALUE]",
+    .summary = "run a scenario's configurations once each and report metrics",
+    .examples = EXAMPLES,
+    .n_examples = sizeof EXAMPLES / sizeof *EXAMPLES,
+    .opts = bt_scenario_opts,
+    .n_opts = BT_SCENARIO_N_OPTS,
+    .takes_run = true,
+    .min_positional = 1,
+    .max_positional = 1,
+    .run = run,
+};

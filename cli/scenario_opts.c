@@ -1,0 +1,59 @@
+#include "cli/scenario_opts.h"
+
+#include "cli/config_opts.h"
+
+#include <math.h>
+#include <string.h>
+
+const struct bt_opt bt_scenario_opts[BT_SCENARIO_N_OPTS] = {
+    {.name = "set",
+     .kind = BT_OPT_TEXT,
+     .value = "KEY=VALUE",
+     .help = "give a key of the scenario's configuration this value",
+     .repeats = true},
+};
+
+enum bt_code bt_scenario_open(const struct bt_cli *cli, const char *path, struct bt_scenario *out,
+                              struct bt_error *err)
+{
+    BT_TRY(bt_scenario_load(path, out, err));
+    enum bt_code code = BT_OK;
+    int32_t at = 0;
+    for (const char *text;
+         code == BT_OK && (text = bt_args_next(&cli->args, "set", &at)) != NULL;) {
+        char key[BT_NAME_BYTES];
+        struct bt_config scratch = out->base;
+        code = bt_config_apply_set(text, &scratch, err);
+        if (code == BT_OK) {
+            (void)snprintf(key, sizeof key, "%.*s", (int)strcspn(text, "="), text);
+            const struct bt_config_field *f = bt_config_field_named(key, "--set", err);
+            bt_scenario_fix(out, f, strchr(text, '=') + 1);
+        }
+    }
+    if (code != BT_OK) {
+        bt_scenario_fini(out);
+    }
+    return code;
+}
+
+void bt_scenario_run_opts(const struct bt_cli *cli, const struct bt_scenario *s,
+                          struct bt_run_opts *run, double *warmup)
+{
+    if (!bt_args_given(&cli->args, "seed")) {
+        run->seed = s->seed;
+    }
+    if (run->n_slos == 0) {
+        memcpy(run->slos, s->slos, sizeof run->slos);
+        run->n_slos = s->n_slos;
+    }
+    *warmup = isnan(run->warmup) ? s->warmup_fraction : run->warmup;
+}
+
+enum bt_code bt_scenario_error(enum bt_code code, struct bt_error *err)
+{
+    if (code == BT_ERR_ARG || code == BT_ERR_NOTFOUND) {
+        err->code = BT_ERR_INPUT;
+        return BT_ERR_INPUT;
+    }
+    return code;
+}

@@ -1,0 +1,182 @@
+#include "cli/world.h"
+
+#include "cli/lookup.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static enum bt_code env_find_model(void *ctx, const char *name, struct bt_arch *out,
+                                   struct bt_error *err)
+{
+    const struct bt_world *w = ctx;
+    return bt_lookup_model(w->catalog, name, "model", out, err);
+}
+
+static enum bt_code env_find_gpu(void *ctx, const char *name, struct bt_gpu *out,
+                                 struct bt_error *err)
+{
+    const struct bt_world *w = ctx;
+    const struct bt_catalog_gpu *gpu = NULL;
+    BT_TRY(bt_catalog_find_gpu(w->catalog, name, "gpu", &gpu, err));
+    *out = gpu->gpu;
+    return BT_OK;
+}
+
+static double env_gpu_price(void *ctx, const char *gpu)
+{
+    const struct bt_world *w = ctx;
+    const struct bt_catalog_gpu *row = NULL;
+    if (bt_catalog_find_gpu(w->catalog, gpu, "gpu", &row, NULL) != BT_OK) {
+        return NAN;
+    }
+    return bt_price_list_get(&w->prices, row->gpu.name);
+}
+
+static bool env_supported(void *ctx, const char *stack, const struct bt_gpu *gpu,
+                          enum bt_weight_format weights, enum bt_act_format activations,
+                          enum bt_kv_format kv, char *reason, size_t reason_bytes)
+{
+    const struct bt_world *w = ctx;
+    struct bt_error err = {0};
+    bool exists = false;
+    const char *text = "";
+    enum bt_code code =
+        bt_catalog_kernel(w->catalog, stack, gpu, weights, activations, &exists, &text, &err);
+    if (code == BT_OK && exists) {
+        code = bt_catalog_kv_kernel(w->catalog, stack, gpu, kv, &exists, &text, &err);
+    }
+    if (code != BT_OK) {
+        exists = false;
+        text = err.msg;
+    }
+    if (!exists) {
+        (void)snprintf(reason, reason_bytes, "%s", text);
+    }
+    return exists;
+}
+
+static double env_accuracy_drop(void *ctx, const struct bt_arch *arch,
+                                enum bt_weight_format weights, enum bt_act_format activations,
+                                enum bt_kv_format kv, char *source, size_t source_bytes)
+{
+    (void)ctx;
+    (void)arch;
+    bool full = bt_weight_format_bits(weights) >= 16 && bt_act_format_bits(activations) >= 16 &&
+                bt_kv_format_bits(kv) >= 16;
+    (void)snprintf(source, source_bytes, "%s", full ? "16-bit throughout" : "");
+    return full ? 0 : NAN;
+}
+
+static enum bt_code env_make_source(void *ctx, uint64_t seed, struct bt_source **out,
+                                    struct bt_error *err)
+{
+    const struct bt_world *w = ctx;
+    return bt_source_create(&w->workload, seed, out, err);
+}
+
+static enum bt_code env_make_hooks(void *ctx, struct bt_sim_hooks **out, struct bt_error *err)
+{
+    const struct bt_world *w = ctx;
+    *out = NULL;
+    return w->scenario == NULL ? BT_OK : bt_scenario_make_hooks(w->scenario, out, err);
+}
+
+static void env_free_hooks(void *ctx, struct bt_sim_hooks *hooks)
+{
+    (void)ctx;
+    bt_scenario_free_hooks(hooks);
+}
+
+static enum bt_code take_prices(struct bt_world *w, const struct bt_cli *cli, const char *provider,
+                                const char *term, struct bt_error *err)
+{
+    BT_TRY(bt_price_list_init(&w->prices, w->catalog, provider, term, err));
+    for (int32_t i = 0; w->scenario != NULL && i < w->scenario->n_prices; i++) {
+        char text[160];
+        (void)snprintf(text, sizeof text, "%s=%.17g", w->scenario->prices[i].gpu,
+                       w->scenario->prices[i].usd_per_h);
+        BT_TRY(bt_price_list_override(&w->prices, text, err));
+    }
+    int32_t at = 0;
+    for (const char *text; (text = bt_args_next(&cli->args, "price", &at)) != NULL;) {
+        BT_TRY(bt_price_list_override(&w->prices, text, err));
+    }
+    return BT_OK;
+}
+
+enum bt_code bt_world_open(const struct bt_cli *cli, struct bt_world *w, struct bt_error *err)
+{
+    *w = (struct bt_world){
+        .env = {.ctx = w,
+                .find_model = env_find_model,
+                .find_gpu = env_find_gpu,
+                .gpu_price = env_gpu_price,
+                .supported = env_supported,
+                .accuracy_drop = env_accuracy_drop,
+                .make_source = env_make_source,
+                .make_hooks = env_make_hooks,
+                .free_hooks = env_free_hooks},
+    };
+    BT_TRY(bt_catalog_open(NULL, 0, &w->catalog, err));
+    enum bt_code code = take_prices(w, cli, NULL, NULL, err);
+    if (code != BT_OK) {
+        bt_world_close(w);
+    }
+    return code;
+}
+
+void bt_world_close(struct bt_world *w)
+{
+    bt_trace_destroy(w->trace);
+    bt_catalog_close(w->catalog);
+    *w = (struct bt_world){0};
+}
+
+/* A trace is read once and shared by every simulation. */
+static enum bt_code load_trace(struct bt_world *w, const char *path,
+                               const struct bt_trace_opts *opts, struct bt_error *err)
+{
+    BT_TRY(bt_trace_load(path, opts, &w->trace, err));
+    w->workload.trace_table = w->trace;
+    return BT_OK;
+}
+
+enum bt_code bt_world_use_scenario(struct bt_world *w, const struct bt_cli *cli,
+                                   const struct bt_scenario *s, struct bt_error *err)
+{
+    w->scenario = s;
+    if (!s->has_workload) {
+        BT_FAIL(err, BT_ERR_INPUT, 0, "%s: workload: missing", s->path);
+    }
+    w->workload = s->workload;
+    BT_TRY(take_prices(w, cli, s->price_provider, s->price_term, err));
+    if (s->workload.kind == BT_WORKLOAD_TRACE) {
+        BT_TRY(load_trace(w, s->workload.file, &s->workload.trace, err));
+    }
+    return BT_OK;
+}
+
+enum bt_code bt_world_use_trace(struct bt_world *w, const char *path,
+                                const struct bt_trace_opts *opts, struct bt_error *err)
+{
+    w->workload = (struct bt_workload_spec){.kind = BT_WORKLOAD_TRACE};
+    return load_trace(w, path, opts, err);
+}
+
+enum bt_code bt_world_check_kernels(const struct bt_world *w, const struct bt_deploy *d,
+                                    struct bt_error *err)
+{
+    char reason[256] = "";
+    if (!w->env.supported(w->env.ctx, d->config.stack, &d->gpu, d->weights, d->activations, d->kv,
+                          reason, sizeof reason)) {
+        BT_FAIL(err, BT_ERR_ARG, 0, "weights %s, activations %s, kv %s on %s: no such kernel: %s",
+                bt_weight_format_name(d->weights), bt_act_format_name(d->activations),
+                bt_kv_format_name(d->kv), d->gpu.name, reason);
+    }
+    return BT_OK;
+}
+
+double bt_world_usd_per_h(const struct bt_world *w, const struct bt_config *c, int32_t replicas)
+{
+    return w->env.gpu_price(w->env.ctx, c->gpu) * c->tp * (replicas + c->redundancy);
+}
