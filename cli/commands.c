@@ -3,6 +3,9 @@
 
 /* clang-format off */
 const struct bt_command *const bt_commands[] = {
+    &bt_cmd_plan,
+    &bt_cmd_simulate,
+    &bt_cmd_replay,
     &bt_cmd_memory,
     &bt_cmd_trace_describe,
     &bt_cmd_trace_convert,

@@ -13,11 +13,29 @@ const struct bt_opt bt_scenario_opts[BT_SCENARIO_N_OPTS] = {
      .repeats = true},
 };
 
+/* Options of the configuration, where the command takes them, say the same as --set. */
+static enum bt_code fix_options(const struct bt_cli *cli, struct bt_scenario *s,
+                                struct bt_error *err)
+{
+    for (const struct bt_config_field *f = bt_config_fields; f->path != NULL; f++) {
+        if (f->option == NULL || !bt_args_given(&cli->args, f->option)) {
+            continue;
+        }
+        char where[BT_NAME_BYTES];
+        (void)snprintf(where, sizeof where, "--%s", f->option);
+        const char *text = bt_args_text(&cli->args, f->option);
+        struct bt_config scratch = s->base;
+        BT_TRY(bt_config_set(&scratch, f, text, where, err));
+        bt_scenario_fix(s, f, text);
+    }
+    return BT_OK;
+}
+
 enum bt_code bt_scenario_open(const struct bt_cli *cli, const char *path, struct bt_scenario *out,
                               struct bt_error *err)
 {
     BT_TRY(bt_scenario_load(path, out, err));
-    enum bt_code code = BT_OK;
+    enum bt_code code = cli->command->takes_config ? fix_options(cli, out, err) : BT_OK;
     int32_t at = 0;
     for (const char *text;
          code == BT_OK && (text = bt_args_next(&cli->args, "set", &at)) != NULL;) {

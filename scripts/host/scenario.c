@@ -1,6 +1,7 @@
 #include "scripts/host/scenario.h"
 
 #include "engine/core/rng.h"
+#include "scripts/host/print_table.h"
 #include "scripts/host/sandbox.h"
 #include "scripts/host/table.h"
 #include "scripts/host/workload_table.h"
@@ -418,6 +419,7 @@ static void read_slo(struct load *ld, int idx)
     lua_State *L = ld->r.L;
     struct bt_scenario *s = ld->s;
     bt_table_check_keys(&ld->r, idx, "slo", metrics);
+    s->slo_lua = bt_table_print(&ld->r, idx, s->dir);
     for (int32_t m = 0; m < BT_N_SLO_METRICS; m++) {
         char path[BT_KEY_PATH_BYTES];
         bt_table_path(path, "slo", metrics[m]);
@@ -578,6 +580,7 @@ static void read_workload(struct load *ld, int idx)
 {
     bt_workload_table_read(&ld->r, idx, "workload", ld->s->dir, &ld->s->workload);
     ld->s->has_workload = true;
+    ld->s->workload_lua = bt_table_print(&ld->r, idx, ld->s->dir);
     struct bt_error err = {0};
     if (bt_workload_validate(&ld->s->workload, &err) != BT_OK) {
         lua_pushfstring(ld->r.L, "%s: %s", ld->r.file, err.msg);
@@ -596,6 +599,7 @@ static int read_scenario(lua_State *L)
     }
     s->name = "";
     s->description = "";
+    s->slo_lua = "";
     if (lua_getfield(L, 1, "name") != LUA_TNIL) { /* value */
         s->name = bt_table_string(&ld->r, -1, "name");
     }
@@ -810,6 +814,14 @@ void bt_scenario_config(const struct bt_scenario *s, int64_t i, struct bt_config
                          dim->field->path, value);
             at += w > 0 ? (size_t)w : 0;
         }
+    }
+}
+
+void bt_scenario_print_workload(FILE *out, const struct bt_scenario *s)
+{
+    fprintf(out, "  workload = %s,\n", s->workload_lua);
+    if (s->slo_lua[0] != '\0') {
+        fprintf(out, "  slo = %s,\n", s->slo_lua);
     }
 }
 

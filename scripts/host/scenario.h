@@ -75,6 +75,8 @@ struct bt_scenario {
     int32_t n_variants;
 
     bool has_workload;
+    const char *workload_lua; /* the table written as Lua again, files by their full path */
+    const char *slo_lua;      /* "" when there are none */
     struct bt_workload_spec workload;
     struct bt_slo slos[BT_MAX_SLOS];
     int32_t n_slos;
@@ -118,6 +120,10 @@ BT_NODISCARD enum bt_code bt_scenario_make_hooks(const struct bt_scenario *s,
 /* The error that made hooks->failed true, if any. */
 const struct bt_error *bt_scenario_hooks_error(const struct bt_sim_hooks *hooks);
 void bt_scenario_free_hooks(struct bt_sim_hooks *hooks);
+
+/* Prints the workload and slo fields of a scenario that repeats this one's, two spaces deep; `w` is
+ * berth.workload and `slo` berth.slo there. */
+void bt_scenario_print_workload(FILE *out, const struct bt_scenario *s);
 
 /* Prints the schema as a Markdown table: every key, its type, range, default, unit and help. */
 void bt_scenario_print_schema(FILE *out);
