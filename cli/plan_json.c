@@ -222,9 +222,7 @@ static json_t *losers(const struct bt_plan_answer *a)
         int32_t k = 0;
         for (; k < n_kinds; k++) {
             const struct bt_plan_candidate *f = kinds[k].first;
-            if (f->stage == c->stage && strcmp(f->config.gpu, c->config.gpu) == 0 &&
-                f->config.weights == c->config.weights &&
-                f->config.activations == c->config.activations) {
+            if (f->stage == c->stage && strcmp(f->config.gpu, c->config.gpu) == 0) {
                 break;
             }
         }
@@ -323,7 +321,7 @@ json_t *bt_plan_table(const struct bt_scenario *s, const struct bt_plan_spec *sp
 {
     (void)spec;
     json_t *doc = bt_out_object();
-    char line[256];
+    char line[1024];
     (void)snprintf(line, sizeof line,
                    "%s: %s, stack %s, %.4g requests/s; %d candidates, %lld "
                    "simulations",

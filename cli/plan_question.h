@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/run_opts.h"
 #include "db/catalog.h"
+#include "sim/config.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -148,7 +148,7 @@ static int32_t list_length(const struct bt_table_reader *r, int idx, const char 
 /* Path of item i (0-based) of a list, as Lua counts: "prefixes[1]". */
 static void item_path(char out[BT_KEY_PATH_BYTES], const char *path, int32_t i)
 {
-    snprintf(out, BT_KEY_PATH_BYTES, "%s[%d]", path, i + 1);
+    snprintf(out, BT_KEY_PATH_BYTES, "%.*s[%d]", BT_KEY_PATH_BYTES - 16, path, i + 1);
 }
 
 /* A list of numbers >= 0 in the arena. [-0, +0, e] */

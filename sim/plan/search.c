@@ -283,21 +283,22 @@ static int32_t verdict_rank(enum bt_verdict v)
     return 3;
 }
 
-/* Confirmed ones before those that were not, within a verdict. */
+/* What may serve before what may not; confirmed before unconfirmed; verdict, cost, order given. */
 static int compare_ranked(const void *a, const void *b)
 {
     const struct bt_seat *x = a, *y = b;
-    int32_t vx = verdict_rank(x->c->verdict), vy = verdict_rank(y->c->verdict);
-    if (vx != vy) {
-        return vx < vy ? -1 : 1;
+    bool ox = x->c->verdict == BT_INFEASIBLE, oy = y->c->verdict == BT_INFEASIBLE;
+    if (ox != oy) {
+        return ox ? 1 : -1;
     }
     if (x->c->simulated != y->c->simulated) {
         return x->c->simulated ? -1 : 1;
     }
-    if (x->c->verdict != BT_INFEASIBLE) {
-        return compare_cost(x, y);
+    if (!ox) {
+        int32_t vx = verdict_rank(x->c->verdict), vy = verdict_rank(y->c->verdict);
+        return vx != vy ? vx - vy : compare_cost(x, y);
     }
-    /* How far it came, then the order given. */
+    /* How far it came. */
     if (x->c->stage != y->c->stage) {
         return x->c->stage > y->c->stage ? -1 : 1;
     }

@@ -95,7 +95,8 @@ static enum bt_code read_windows(struct bt_client *c, struct bt_lines *l, struct
             }
             before->end_s = w.start_s;
         }
-        BT_TRY(bt_grow((void **)&c->windows, &c->windows_cap, c->n_windows + 1, sizeof w, err));
+        BT_TRY(
+            bt_array_grow((void **)&c->windows, &c->windows_cap, c->n_windows + 1, sizeof w, err));
         c->windows[c->n_windows++] = w;
     }
     if (c->n_windows < 2) {
@@ -142,10 +143,11 @@ static bool parse_pdf(const char *s, struct pdf *p, enum bt_code *code, struct b
             weight < 0.0) {
             return false;
         }
-        *code = bt_grow((void **)&p->values, &p->values_cap, p->n + 1, sizeof *p->values, err);
+        *code =
+            bt_array_grow((void **)&p->values, &p->values_cap, p->n + 1, sizeof *p->values, err);
         if (*code == BT_OK) {
-            *code =
-                bt_grow((void **)&p->weights, &p->weights_cap, p->n + 1, sizeof *p->weights, err);
+            *code = bt_array_grow((void **)&p->weights, &p->weights_cap, p->n + 1,
+                                  sizeof *p->weights, err);
         }
         if (*code != BT_OK) {
             return false;
@@ -220,8 +222,8 @@ static enum bt_code read_lengths(struct bt_client *c, const char *path, json_t *
             BT_FAIL(err, BT_ERR_INPUT, 0, "%s: key \"%.40s\": expected a window start in seconds",
                     path, window);
         }
-        BT_TRY(bt_grow((void **)&c->lengths, &c->lengths_cap, c->n_lengths + 1, sizeof *c->lengths,
-                       err));
+        BT_TRY(bt_array_grow((void **)&c->lengths, &c->lengths_cap, c->n_lengths + 1,
+                             sizeof *c->lengths, err));
         struct bt_client_lengths *w = &c->lengths[c->n_lengths++];
         *w = (struct bt_client_lengths){.start_s = start_s};
         BT_TRY(read_pdf(path, window, entry, "input_tokens", &w->prompt, err));

@@ -37,7 +37,7 @@ static void add(struct text *t, const char *fmt, ...)
     va_end(args);
     BT_ASSERT(n >= 0);
     BT_ASSERT((size_t)n < sizeof piece);
-    t->code = bt_grow((void **)&t->s, &t->cap, t->n + n + 1, 1, t->err);
+    t->code = bt_array_grow((void **)&t->s, &t->cap, t->n + n + 1, 1, t->err);
     if (t->code == BT_OK) {
         memcpy(t->s + t->n, piece, (size_t)n + 1);
         t->n += n;

@@ -68,7 +68,7 @@ static bool earlier(const struct conversation *a, const struct conversation *b)
 
 static enum bt_code heap_push(struct generated *g, struct conversation c, struct bt_error *err)
 {
-    BT_TRY(bt_grow((void **)&g->heap, &g->heap_cap, g->n_heap + 1, sizeof *g->heap, err));
+    BT_TRY(bt_array_grow((void **)&g->heap, &g->heap_cap, g->n_heap + 1, sizeof *g->heap, err));
     int64_t i = g->n_heap++;
     while (i > 0 && earlier(&c, &g->heap[(i - 1) / 2])) {
         g->heap[i] = g->heap[(i - 1) / 2];
@@ -153,7 +153,7 @@ static enum bt_code set_conversation_prefix(struct generated *g, const struct co
                                             struct bt_request *q, struct bt_error *err)
 {
     int32_t n = q->n_prompt / CONVERSATION_HASH_TOKENS;
-    BT_TRY(bt_grow((void **)&g->hashes, &g->hashes_cap, n, sizeof *g->hashes, err));
+    BT_TRY(bt_array_grow((void **)&g->hashes, &g->hashes_cap, n, sizeof *g->hashes, err));
     int32_t shared = g->n_prefixes > 0 ? g->prefix_tokens[c->prefix_i] : 0;
     int32_t n_shared = shared / CONVERSATION_HASH_TOKENS;
     uint64_t own = bt_hash_combine(g->session_key, (uint64_t)c->session);

@@ -25,8 +25,8 @@ int64_t bt_ns_of_s(double s);
 int64_t bt_ns_scaled(int64_t t_ns, double scale);
 
 /* Makes room for one more item in a growing array: *items of item_bytes each, *cap of them. */
-BT_NODISCARD enum bt_code bt_grow(void **items, int64_t *cap, int64_t need, size_t item_bytes,
-                                  struct bt_error *err);
+BT_NODISCARD enum bt_code bt_array_grow(void **items, int64_t *cap, int64_t need, size_t item_bytes,
+                                        struct bt_error *err);
 
 /* Adds a row to the counts; false when it is not served. *last_ns carries the row's time on. */
 bool bt_trace_count_row(struct bt_trace_counts *c, const struct bt_trace_row *row,

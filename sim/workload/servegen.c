@@ -187,7 +187,7 @@ static enum bt_code add_name(const char *file, char ***names, int64_t *n, int64_
     if (len <= suffix_len || strcmp(file + len - suffix_len, suffix) != 0) {
         return BT_OK;
     }
-    BT_TRY(bt_grow((void **)names, cap, *n + 1, sizeof **names, err));
+    BT_TRY(bt_array_grow((void **)names, cap, *n + 1, sizeof **names, err));
     char *name = strndup(file, len - suffix_len);
     if (name == NULL) {
         BT_FAIL(err, BT_ERR_NOMEM, 0, "workload.dir: no memory for a name");

@@ -22,8 +22,8 @@ int64_t bt_ns_scaled(int64_t t_ns, double scale)
     return t < BT_TIME_MAX_S * BT_NS_PER_S ? (int64_t)t : (int64_t)(BT_TIME_MAX_S * BT_NS_PER_S);
 }
 
-enum bt_code bt_grow(void **items, int64_t *cap, int64_t need, size_t item_bytes,
-                     struct bt_error *err)
+enum bt_code bt_array_grow(void **items, int64_t *cap, int64_t need, size_t item_bytes,
+                           struct bt_error *err)
 {
     if (need <= *cap) {
         return BT_OK;

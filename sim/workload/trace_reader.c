@@ -301,7 +301,7 @@ static enum bt_code get_session(struct bt_trace_reader *r, int32_t *out, struct 
 
 static enum bt_code add_hash(struct bt_trace_reader *r, int32_t n, uint64_t h, struct bt_error *err)
 {
-    BT_TRY(bt_grow((void **)&r->hashes, &r->hashes_cap, n + 1, sizeof *r->hashes, err));
+    BT_TRY(bt_array_grow((void **)&r->hashes, &r->hashes_cap, n + 1, sizeof *r->hashes, err));
     r->hashes[n] = h;
     return BT_OK;
 }

@@ -72,8 +72,8 @@ void bt_trace_destroy(struct bt_trace *t)
     do {                                                                                           \
         if ((t)->column != NULL || (value) != (default_value)) {                                   \
             bool is_new_ = (t)->column == NULL;                                                    \
-            BT_TRY(bt_grow((void **)&(t)->column, &(t)->cap[cap_i], (t)->n + 1,                    \
-                           sizeof *(t)->column, (err)));                                           \
+            BT_TRY(bt_array_grow((void **)&(t)->column, &(t)->cap[cap_i], (t)->n + 1,              \
+                                 sizeof *(t)->column, (err)));                                     \
             for (int64_t i_ = is_new_ ? 0 : (t)->n; i_ < (t)->n; i_++) {                           \
                 (t)->column[i_] = (default_value);                                                 \
             }                                                                                      \
@@ -83,8 +83,8 @@ void bt_trace_destroy(struct bt_trace *t)
 
 #define SET(t, column, cap_i, value, err)                                                          \
     do {                                                                                           \
-        BT_TRY(bt_grow((void **)&(t)->column, &(t)->cap[cap_i], (t)->n + 1, sizeof *(t)->column,   \
-                       (err)));                                                                    \
+        BT_TRY(bt_array_grow((void **)&(t)->column, &(t)->cap[cap_i], (t)->n + 1,                  \
+                             sizeof *(t)->column, (err)));                                         \
         (t)->column[(t)->n] = (value);                                                             \
     } while (0)
 
@@ -136,8 +136,8 @@ static enum bt_code add_hashes(struct bt_trace *t, const struct bt_trace_row *ro
                     (long long)row->line, row->hash_tokens, t->hash_tokens);
         }
         t->hash_tokens = row->hash_tokens;
-        BT_TRY(bt_grow((void **)&t->hashes, &t->hashes_cap, t->n_hashes_all + n, sizeof *t->hashes,
-                       err));
+        BT_TRY(bt_array_grow((void **)&t->hashes, &t->hashes_cap, t->n_hashes_all + n,
+                             sizeof *t->hashes, err));
         memcpy(t->hashes + t->n_hashes_all, row->hashes, (size_t)n * sizeof *t->hashes);
     }
     SET_OPTIONAL(t, n_hashes, CAP_N_HASHES, n, 0, err);
@@ -168,8 +168,8 @@ static enum bt_code add_row(struct bt_trace *t, const struct bt_trace_row *row, 
 static enum bt_code add_measured(struct bt_trace *t, const struct bt_trace_row *row,
                                  struct bt_error *err)
 {
-    BT_TRY(
-        bt_grow((void **)&t->measured, &t->measured_cap, row->row + 1, sizeof *t->measured, err));
+    BT_TRY(bt_array_grow((void **)&t->measured, &t->measured_cap, row->row + 1, sizeof *t->measured,
+                         err));
     t->measured[row->row] = row->measured;
     t->n_measured = row->row + 1;
     return BT_OK;

@@ -75,7 +75,7 @@ Test(plan_stream, views_share_and_scale_the_same_requests)
 Test(plan_stream, an_empty_workload_is_an_error)
 {
     struct bt_source *source = NULL;
-    struct bt_request none[1];
+    struct bt_request none[1] = {{0}};
     cr_assert_eq(bt_source_create_array(none, 0, &source, NULL), BT_OK);
     struct bt_stream s;
     struct bt_error err = {0};
