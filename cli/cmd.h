@@ -17,6 +17,7 @@ extern const struct bt_command bt_cmd_db_verify;
 extern const struct bt_command bt_cmd_help;
 extern const struct bt_command bt_cmd_memory;
 extern const struct bt_command bt_cmd_plan;
+extern const struct bt_command bt_cmd_plot;
 extern const struct bt_command bt_cmd_replay;
 extern const struct bt_command bt_cmd_simulate;
 extern const struct bt_command bt_cmd_trace_convert;

@@ -15,6 +15,7 @@ const struct bt_command *const bt_commands[] = {
     &bt_cmd_db_export,
     &bt_cmd_db_verify,
     &bt_cmd_db_migrate,
+    &bt_cmd_plot,
     &bt_cmd_help,
     &bt_cmd_version,
     NULL,

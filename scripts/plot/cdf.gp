@@ -26,8 +26,8 @@ array COLOUR[N]
 n_runs = 0
 do for [i = 1 : N] {
     stats DATA index i - 1 using \
-        (RUN[i] = strcol(1), METRIC[i] = strcol(2), LIMIT[i] = $5, SHARE[i] = $6, $3) \
-        nooutput name "P"
+        (RUN[i] = strcol(1), METRIC[i] = strcol(2), LIMIT[i] = number(5), \
+         SHARE[i] = number(6), $3) nooutput name "P"
     LOW[i] = P_min
     HIGH[i] = P_max
     # A run has one colour in both panels.
@@ -44,6 +44,9 @@ do for [i = 1 : N] {
 }
 of(m) = sum [i = 1 : N] (METRIC[i] eq m)
 panels = (of("ttft") > 0) + (of("e2e") > 0)
+if (panels == 0) {
+    exit error sprintf("%s: expected the metrics ttft and e2e, got %s", DATA, METRIC[1])
+}
 
 LEFT = 72.0
 RIGHT = n_runs > 1 ? 220.0 : 28.0

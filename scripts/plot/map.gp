@@ -31,7 +31,8 @@ find_row(s) = (f = 0, sum [j = 1 : n_rows] (f = ROW[j] eq s ? j : f, 0), \
 stats DATA using \
     (columns = strcol(1), rows = strcol(2), values = strcol(3), find_column(strcol(4)), \
      longest = strlen(strcol(5)) > longest ? strlen(strcol(5)) : longest, \
-     low = $6 == $6 && !($6 >= low) ? $6 : low, high = $6 == $6 && !($6 <= high) ? $6 : high, \
+     v = valid(6) ? column(6) : NaN, low = v == v && !(v >= low) ? v : low, \
+     high = v == v && !(v <= high) ? v : high, \
      find_row(strcol(5))) nooutput
 
 HEADING = values." by ".columns." and ".rows

@@ -32,8 +32,8 @@ list(r, t, x, y) = n < LISTED ? \
     (n = n + 1, RANK[n] = r, TEXT[n] = t, X[n] = x, Y[n] = y, \
      PRICE[n] = sprintf("$%.2f/h, %s", x, seconds(y))) : 0
 stats DATA index 0 using \
-    (statistic = strcol(8), limit = $9, y_low = least(y_low, least($5, $9)), \
-     y_high = most(y_high, most($5, $9)), \
+    (statistic = strcol(8), limit = number(9), y_low = least(y_low, least($5, number(9))), \
+     y_high = most(y_high, most($5, number(9))), \
      list($1, strcol(2), $4, $5), $4) nooutput name "C"
 
 PANEL = 270.0

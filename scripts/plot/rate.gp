@@ -21,8 +21,10 @@ y_high = NaN
 knee = 0
 do for [i = 1 : N] {
     stats DATA index i - 1 using \
-        (NAME[i] = strcol(1), LIMIT[i] = $4, y_low = least(y_low, least($3, $4)), \
-         y_high = most(y_high, most($3, $4)), knee = $5 > 0 ? most(knee, $2) : knee, $2) nooutput
+        (NAME[i] = strcol(1), LIMIT[i] = number(4), \
+         y_low = least(y_low, least(number(3), number(4))), \
+         y_high = most(y_high, most(number(3), number(4))), \
+         knee = $5 > 0 ? most(knee, $2) : knee, $2) nooutput
 }
 broken = NaN
 why = ""

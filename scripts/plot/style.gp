@@ -70,6 +70,8 @@ seconds(x) = x >= 120 ? sprintf("%s min", short(x / 60)) : \
     x >= 1 ? sprintf("%s s", short(x)) : sprintf("%s ms", short(1000 * x))
 # The smaller and the larger, where NaN is no number.
 known(x) = x == x
+# A column's number, or NaN; $n would drop the whole row where it is unknown.
+number(k) = valid(k) ? column(k) : NaN
 least(a, b) = !known(a) ? b : !known(b) ? a : a < b ? a : b
 most(a, b) = !known(a) ? b : !known(b) ? a : a > b ? a : b
 
@@ -88,4 +90,4 @@ log_marks(axis, low, high) = high > 1500 * low ? sprintf("set %stics autofreq", 
 round_step(r) = r < 1.5 ? 1 : r < 3.5 ? 2 : r < 7.5 ? 5 : 10
 decade(x) = 10.0 ** floor(log10(x))
 near_step(x) = decade(x) * round_step(x / decade(x))
-mark_step(high, whole) = most(whole ? 1 : 0, near_step(high / 3))
+mark_step(high, whole) = most(whole ? 1 : 0, near_step(high / 3.0))

@@ -36,9 +36,13 @@ since(now) = (more = known(before) ? now - before : now, before = now, more)
 stats DATA index 0 using \
     (requests = most(requests, most($2, most($3, $4))), burst = most(burst, since($7)), $1) nooutput
 if (WINDOWS) {
-    stats DATA index 1 using 2:(most($6, $7)) nooutput name "V"
-    t_end = most(t_end, V_max_x)
+    v_low = NaN
+    v_high = NaN
+    stats DATA index 1 using \
+        (t_end = most(t_end, $2), v_low = least(v_low, least(number(6), number(7))), \
+         v_high = most(v_high, most(number(6), number(7))), $2) nooutput
 }
+t_end = t_end > S_min_x ? t_end : S_min_x + 1
 SCALE = t_end >= 3 * 3600 ? 3600.0 : t_end >= 600 ? 60.0 : 1.0
 UNIT = SCALE == 3600 ? "h" : SCALE == 60 ? "min" : "s"
 
@@ -95,8 +99,9 @@ if (WINDOWS) {
     eval place(TALL)
     eval caption("worst latency of a window (s)")
     set yrange [0 : *]
-    set ytics mark_step(most(V_max_y, 1e-3), 0)
-    if (V_max_y > 20 * V_min_y && V_min_y > 0) {
+    set ytics mark_step(v_high > 0 ? v_high : 1, 0)
+    set yrange [0 : v_high > 0 ? 1.05 * v_high : 1]
+    if (v_low > 0 && v_high > 20 * v_low) {
         set logscale y
         set yrange [* : *]
         set ytics autofreq
