@@ -321,7 +321,8 @@ static void ask_speculation(struct run *run, struct replica *r, int64_t now_ns)
 static enum bt_code submit_plan(struct run *run, struct replica *r, const struct bt_step_plan *plan,
                                 int64_t now_ns, struct bt_error *err)
 {
-    int32_t at = (r->first + r->n_inflight) % r->inflight_max;
+    int32_t at = r->first + r->n_inflight;
+    at -= at >= r->inflight_max ? r->inflight_max : 0;
     struct bt_step_result *result = &r->results[at];
     switch (r->executor.ops->submit(r->executor.self, plan, now_ns, result, err)) {
     case BT_SUBMIT_DONE:
@@ -370,7 +371,7 @@ static void complete_step(struct run *run, struct replica *r, int64_t now_ns)
     BT_ASSERT(r->n_inflight > 0);
     const struct bt_step_result *result = &r->results[r->first];
     BT_ASSERT(result->done_ns == now_ns);
-    r->first = (r->first + 1) % r->inflight_max;
+    r->first = r->first + 1 < r->inflight_max ? r->first + 1 : 0;
     r->n_inflight--;
     bt_sched_complete(r->sched, result, now_ns);
     mark_dirty(run, r);

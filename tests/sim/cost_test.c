@@ -452,6 +452,43 @@ Test(cost, knobs_move_the_step_the_right_way)
     bt_cost_fini(&w4);
 }
 
+Test(cost, more_work_never_takes_less_time)
+{
+    static const struct {
+        enum bt_weight_format weights;
+        enum bt_act_format acts;
+    } formats[] = {
+        {BT_WEIGHT_FP32, BT_ACT_FP32},        {BT_WEIGHT_FP16, BT_ACT_FP16},
+        {BT_WEIGHT_INT8, BT_ACT_FP16},        {BT_WEIGHT_INT4_G128, BT_ACT_FP16},
+        {BT_WEIGHT_INT4_TENSOR, BT_ACT_BF16}, {BT_WEIGHT_INT8, BT_ACT_INT8_DYNAMIC},
+        {BT_WEIGHT_INT8, BT_ACT_INT8_STATIC}, {BT_WEIGHT_INT4_G32, BT_ACT_INT8_DYNAMIC},
+        {BT_WEIGHT_FP8, BT_ACT_BF16},
+    };
+    struct bt_gpu gpus[] = {fixture_h200(), fixture_a100(), fixture_l40s()};
+    struct bt_arch arch = fixture_8b();
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+        for (size_t g = 0; g < sizeof gpus / sizeof *gpus; g++) {
+            struct bt_step_opts o = {.target = {.arch = &arch,
+                                                .weights = formats[f].weights,
+                                                .activations = formats[f].acts},
+                                     .gpu = &gpus[g],
+                                     .fused = g != 1,
+                                     .max_seqs = 512};
+            struct bt_cost cost = create(&o);
+            int64_t decode_ps = 0, prefill_ps = 0;
+            for (int32_t n = 1; n <= 600; n++) {
+                struct bt_batch d = decode_batch(n, 500), p = prefill_batch(1, n);
+                int64_t d_ps = step_of(&cost, &d).time_ps, p_ps = step_of(&cost, &p).time_ps;
+                cr_assert(d_ps >= decode_ps, "%s, format %d: %d decodes", gpus[g].name, (int)f, n);
+                cr_assert(p_ps >= prefill_ps, "%s, format %d: %d tokens", gpus[g].name, (int)f, n);
+                decode_ps = d_ps;
+                prefill_ps = p_ps;
+            }
+            bt_cost_fini(&cost);
+        }
+    }
+}
+
 Test(cost, small_models_are_bound_by_launches_in_prefill_only)
 {
     struct bt_gpu gpu = fixture_h200();

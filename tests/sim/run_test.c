@@ -442,6 +442,19 @@ Test(run, a_horizon_counts_who_is_left)
                                  m->running + m->waiting);
 }
 
+Test(run, an_empty_source_is_an_empty_answer)
+{
+    struct given_cost cost = heavy_cost();
+    struct bt_deploy d = heavy_deploy(&cost);
+    struct drawn_source s = heavy_source(0);
+    struct bt_sim_opts o = {
+        .deploy = &d, .replicas = 2, .source = drawn_start(&s), .warmup_fraction = 0.1};
+    struct bt_sim_result *r = run_checked(&o);
+    cr_expect_eq(r->summary.arrived, 0);
+    cr_expect_eq(r->steps, 0);
+    cr_expect_eq(r->end_ns, 0);
+}
+
 Test(run, an_event_limit_is_an_error)
 {
     struct given_cost cost = heavy_cost();
