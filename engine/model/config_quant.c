@@ -130,7 +130,12 @@ static enum bt_code read_ct_weights(const struct bt_config_reader *r, struct bt_
         BT_TRY(bt_config_need_int(r, "group_size", -1, 1 << 20, &q->group_size));
         return int4_format(r, "group_size", q);
     }
-    if (strcmp(type, "int") == 0 && q->bits == 8 && q->layout == BT_QUANT_CT_INT) {
+    if (strcmp(type, "int") == 0 && q->bits == 4 && q->layout == BT_QUANT_CT_PACKED &&
+        strcmp(strategy, "tensor") == 0) {
+        q->weights = BT_WEIGHT_INT4_TENSOR;
+        return BT_OK;
+    }
+    if (strcmp(type, "int") == 0 && q->bits == 8) {
         if (strcmp(strategy, "channel") == 0) {
             q->weights = BT_WEIGHT_INT8;
             return BT_OK;
@@ -143,7 +148,8 @@ static enum bt_code read_ct_weights(const struct bt_config_reader *r, struct bt_
     QUANT_FAIL(
         r,
         "%s: %sstrategy: %d-bit %s weights by %s are not supported (pack-quantized: 4-bit int "
-        "by group; int-quantized: 8-bit int by channel or tensor; float-quantized: 8-bit)",
+        "by group or tensor, 8-bit int by channel or tensor; int-quantized: 8-bit int by channel "
+        "or tensor; float-quantized: 8-bit)",
         r->file, r->prefix, q->bits, type, strategy);
 }
 
