@@ -11,6 +11,10 @@ extern "C" {
 /* Ended by a row whose name is NULL; sorted by name. */
 extern const struct bt_embedded bt_calibration_texts[];
 
+/* Corrections for decode batches of unequal contexts (sim/cost/skew.h), as
+ * "GPU__STACK-VERSION.skew"; ended likewise. */
+extern const struct bt_embedded bt_skew_texts[];
+
 #ifdef __cplusplus
 }
 #endif

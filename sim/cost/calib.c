@@ -315,6 +315,36 @@ enum bt_code bt_calib_read(const struct bt_import_text *file, struct bt_sample_s
     return code;
 }
 
+static bool is_part(const char *name, size_t length, const char *wanted)
+{
+    return strlen(wanted) == length && memcmp(name, wanted, length) == 0;
+}
+
+/* GPU__STACK-VERSION__OP[__N].cal */
+static bool is_wanted(const char *name, const char *gpu, enum bt_op op)
+{
+    const char *stack = strstr(name, "__");
+    BT_ASSERT(stack != NULL);
+    const char *operation = strstr(stack + 2, "__");
+    BT_ASSERT(operation != NULL);
+    operation += 2;
+    size_t length = strcspn(operation, "_.");
+    return (gpu == NULL || is_part(name, (size_t)(stack - name), gpu)) &&
+           (op == BT_OPS || is_part(operation, length, bt_op_name(op)));
+}
+
+enum bt_code bt_calib_read_texts(const struct bt_embedded *texts, const char *gpu, enum bt_op op,
+                                 struct bt_sample_set *set, struct bt_error *err)
+{
+    for (const struct bt_embedded *e = texts; e->name != NULL; e++) {
+        struct bt_import_text file = {e->text, e->size_bytes, e->name};
+        if (is_wanted(e->name, gpu, op)) {
+            BT_TRY(bt_calib_read(&file, set, err));
+        }
+    }
+    return BT_OK;
+}
+
 /* Fields that start a row, by operation; the main coordinate runs along it. */
 static int32_t row_fields(enum bt_op op, int32_t out[KEYS_MAX])
 {

@@ -24,6 +24,7 @@
 #include "sim/cost/import.h"
 #include "sim/cost/sample.h"
 
+#include "cmake/embedded.h"
 #include <stdio.h>
 
 #ifdef __cplusplus
@@ -34,6 +35,13 @@ extern "C" {
  * BT_ERR_INPUT, BT_ERR_NOMEM. */
 BT_NODISCARD enum bt_code bt_calib_read(const struct bt_import_text *file,
                                         struct bt_sample_set *set, struct bt_error *err);
+
+/* Appends the samples of those embedded texts (db/calibrations/calibrations.h) whose name,
+ * GPU__STACK-VERSION__OP[__N].cal, is of this GPU (NULL: any) and operation (BT_OPS: any). None is
+ * no error. */
+BT_NODISCARD enum bt_code bt_calib_read_texts(const struct bt_embedded *texts, const char *gpu,
+                                              enum bt_op op, struct bt_sample_set *set,
+                                              struct bt_error *err);
 
 /* Writes samples of one GPU, stack, version and operation (whose order it changes). BT_ERR_IO when
  * the stream fails. */

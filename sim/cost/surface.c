@@ -612,3 +612,87 @@ void bt_surface_set_fini(struct bt_surface_set *s)
     free(s->surfaces);
     memset(s, 0, sizeof *s);
 }
+
+/* 2: the same; 1: stands in; 0: another thing. */
+static int32_t format_fit(enum bt_num wanted, enum bt_num have)
+{
+    if (wanted == have) {
+        return 2;
+    }
+    bool wanted_16 = wanted == BT_NUM_FP16 || wanted == BT_NUM_BF16;
+    bool have_16 = have == BT_NUM_FP16 || have == BT_NUM_BF16;
+    return (wanted_16 && have_16) || (bt_num_is_int4(wanted) && bt_num_is_int4(have)) ||
+           (bt_num_is_int8(wanted) && bt_num_is_int8(have));
+}
+
+static int32_t formats_fit(const struct bt_op_format *wanted, const struct bt_op_format *have)
+{
+    int32_t w = format_fit(wanted->weights, have->weights);
+    int32_t a = format_fit(wanted->activations, have->activations);
+    int32_t kv = format_fit(wanted->kv, have->kv);
+    int32_t least = w < a ? w : a;
+    return least < kv ? least : kv;
+}
+
+static bool spans_heads(const struct bt_surface *s, const struct bt_surface_query *q)
+{
+    if (s->op == BT_OP_ATTN_MIXED) {
+        return s->heads == q->heads && s->kv_heads == q->kv_heads;
+    }
+    if (s->op != BT_OP_ATTN_PREFILL && s->op != BT_OP_ATTN_DECODE) {
+        return true;
+    }
+    const struct bt_grid *g = &s->grid;
+    double group = (double)q->heads / (double)(q->kv_heads > 0 ? q->kv_heads : 1);
+    return q->kv_heads >= g->at[2][0] && q->kv_heads <= g->at[2][g->side[2] - 1] &&
+           group >= (double)g->at[3][0] && group <= (double)g->at[3][g->side[3] - 1];
+}
+
+/* Distance of versions by their first two numbers ("0.19.0", "1.2.0rc5"); newest when none is
+ * asked for. */
+static double version_distance(const char *wanted, const char *have)
+{
+    double numbers[2][2] = {{0}};
+    const char *texts[2] = {wanted == NULL ? "" : wanted, have};
+    for (int32_t i = 0; i < 2; i++) {
+        char *end = NULL;
+        numbers[i][0] = (double)strtol(texts[i], &end, 10);
+        numbers[i][1] = *end == '.' ? (double)strtol(end + 1, NULL, 10) : 0;
+    }
+    double have_value = numbers[1][0] * 1000 + numbers[1][1];
+    double wanted_value = numbers[0][0] * 1000 + numbers[0][1];
+    return wanted == NULL ? -have_value : fabs(have_value - wanted_value);
+}
+
+struct bt_surface_match bt_surface_set_find(const struct bt_surface_set *s,
+                                            const struct bt_surface_query *query)
+{
+    struct bt_surface_match best = {0};
+    int32_t best_fit = 0;
+    double best_distance = 0;
+    for (int32_t i = 0; i < s->n_surfaces; i++) {
+        const struct bt_surface *c = s->surfaces[i];
+        int32_t fit = formats_fit(&query->format, &c->format);
+        if (c->op != query->op || strcmp(c->gpu, query->gpu) != 0 || fit == 0 ||
+            (query->stack != NULL && strcmp(c->stack, query->stack) != 0) ||
+            (query->head_dim > 0 && c->head_dim > 0 && c->head_dim != query->head_dim)) {
+            continue;
+        }
+        bool spans = spans_heads(c, query);
+        double distance = version_distance(query->version, c->version);
+        bool better = best.surface == NULL || spans > best.spans_heads ||
+                      (spans == best.spans_heads &&
+                       (fit > best_fit || (fit == best_fit && distance < best_distance)));
+        if (better) {
+            best = (struct bt_surface_match){
+                .surface = c,
+                .same_version = query->version == NULL || distance == 0,
+                .same_format = fit == 2,
+                .spans_heads = spans,
+            };
+            best_fit = fit;
+            best_distance = distance;
+        }
+    }
+    return best;
+}

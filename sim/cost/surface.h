@@ -102,6 +102,30 @@ BT_NODISCARD enum bt_code bt_surface_set_init(struct bt_surface_set *s,
                                               struct bt_sample_set *samples, struct bt_error *err);
 void bt_surface_set_fini(struct bt_surface_set *s);
 
+/* What a planner asks for. */
+struct bt_surface_query {
+    enum bt_op op;
+    struct bt_op_format format;
+    const char *gpu;                   /* catalog name */
+    const char *stack;                 /* "vllm", ...; NULL: any */
+    const char *version;               /* nearest wins; NULL: the newest */
+    int64_t heads, kv_heads, head_dim; /* attention: as in bt_op_shape */
+};
+
+struct bt_surface_match {
+    const struct bt_surface *surface; /* NULL: none */
+    bool same_version;
+    bool same_format; /* else BF16 stands for FP16 (or the reverse), INT4 with one scale a channel
+                         for INT4 in groups, a scale a channel for one a tensor, a 16-bit KV never
+                         for another */
+    bool spans_heads; /* attention: the head counts lie within what was measured */
+};
+
+/* The surface that answers a query best: by heads spanned, format, version, in that order; the
+ * GPU and the operation are never exchanged. */
+struct bt_surface_match bt_surface_set_find(const struct bt_surface_set *s,
+                                            const struct bt_surface_query *query);
+
 #ifdef __cplusplus
 }
 #endif

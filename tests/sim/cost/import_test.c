@@ -1,6 +1,8 @@
 #include "sim/cost/calib.h"
 #include "sim/cost/import.h"
+#include "sim/cost/skew.h"
 #include "sim/cost/surface.h"
+#include "sim/cost/table.h"
 
 #include <criterion/criterion.h>
 
@@ -458,4 +460,94 @@ Test(import, bad_calibrations_are_named)
                   err.msg, bad_calibrations[i].message);
         cr_expect_eq(set.n_samples, 0);
     }
+}
+
+Test(import, skew_tables_give_medians_held_to_a_share)
+{
+    struct bt_import_text file = {.name = "lss_skew_fit.csv"};
+    char *text = read_fixture(file.name, &file.size_bytes);
+    file.text = text;
+    struct bt_skew skew;
+    cr_assert_eq(bt_skew_read(&file, &skew, &err), BT_OK, "%s", err.msg);
+    free(text);
+    for (int64_t n = 1; n < 300; n += 7) {
+        for (double share = -1; share <= 1; share += 0.25) {
+            double alpha = bt_skew_alpha(&skew, n % 2, n, share);
+            cr_expect(alpha >= 0 && alpha <= 1);
+        }
+    }
+    const char *two = "pc,n_label,skew_rate_label,kv_big_label,kp_label,alpha,n_samples\n"
+                      "0,n<=8,sr<=40%,kvB<=1k,kp=0,0.1,1\n0,n<=8,sr<=40%,kvB<=4k,kp=0,0.3,5\n"
+                      "0,n<=8,sr>70%,kvB<=4k,kp=0,4.9,4\n64,n<=16,sr>70%,kvB<=4k,kp=0,-2,4\n";
+    struct bt_import_text small = {two, strlen(two), "two.csv"};
+    cr_assert_eq(bt_skew_read(&small, &skew, &err), BT_OK, "%s", err.msg);
+    cr_expect_float_eq(bt_skew_alpha(&skew, 0, 3, 0.2), 0.3, 1e-12);
+    cr_expect_float_eq(bt_skew_alpha(&skew, 0, 3, 0.9), 1, 1e-12);
+    cr_expect_float_eq(bt_skew_alpha(&skew, 0, 3, -1), 0.3, 1e-12, "the median of all");
+    cr_expect_float_eq(bt_skew_alpha(&skew, 5, 900, 0.9), 0, 1e-12, "never below 0");
+    cr_expect_float_eq(bt_skew_alpha(&skew, 5, 3, 0.9), 0, 1e-12, "nobody measured that");
+}
+
+static const struct {
+    const char *row;
+    const char *message;
+} bad_skews[] = {
+    {"0,n<8,sr<=5%,kvB<=1k,kp=0,0.1,1\n", "bad.csv:2: n_label \"n<8\", expected n<=N"},
+    {"0,n<=8,sr=5%,kvB<=1k,kp=0,0.1,1\n", "skew_rate_label \"sr=5%\", expected sr<=P% or sr>P%"},
+    {"0,n<=8,sr<=5%,kvB<=1k,kp=0,x,1\n", "alpha: \"x\" is not a finite number"},
+    {"0,n<=8,sr<=5%,kvB<=1k,kp=0,0.1,0\n", "n_samples: \"0\", expected a whole number 1 .. "},
+    {"", "bad.csv: no row in it"},
+};
+
+Test(import, bad_skew_tables_are_named)
+{
+    for (size_t i = 0; i < sizeof bad_skews / sizeof bad_skews[0]; i++) {
+        char text[256];
+        (void)snprintf(text, sizeof text,
+                       "pc,n_label,skew_rate_label,kv_big_label,kp_label,alpha,n_samples\n%s",
+                       bad_skews[i].row);
+        struct bt_import_text file = {text, strlen(text), "bad.csv"};
+        struct bt_skew skew;
+        bt_error_clear(&err);
+        cr_expect_eq(bt_skew_read(&file, &skew, &err), BT_ERR_INPUT, "%zu", i);
+        cr_expect(strstr(err.msg, bad_skews[i].message) != NULL, "%s", err.msg);
+    }
+}
+
+/* db/catalog/accuracy.csv: every row has a source, a date and numbers of its unit. */
+Test(import, published_accuracy_is_sourced)
+{
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/db/catalog/accuracy.csv", BT_TEST_SOURCE_DIR);
+    FILE *f = fopen(path, "rb");
+    cr_assert_not_null(f);
+    static char text[1 << 17];
+    size_t size = fread(text, 1, sizeof text, f);
+    (void)fclose(f);
+    struct bt_table t;
+    cr_assert_eq(bt_table_open(&t, text, size, "accuracy.csv", &err), BT_OK, "%s", err.msg);
+    static const char *const columns[] = {"model",  "weights", "activations", "kv",
+                                          "method", "metric",  "unit",        "baseline",
+                                          "value",  "source",  "date",        "notes"};
+    cr_assert_eq(t.n_columns, 12);
+    int64_t rows = 0;
+    for (bool more = true; more;) {
+        cr_assert_eq(bt_table_next(&t, &more, &err), BT_OK, "%s", err.msg);
+        for (int32_t c = 0; more && c < 11; c++) {
+            cr_expect_str_eq(t.columns[c], columns[c]);
+            cr_expect_str_neq(bt_table_text(&t, c), "", "line %d: %s", t.line, columns[c]);
+        }
+        if (more) {
+            double baseline = 0;
+            double value = 0;
+            cr_assert_eq(bt_table_real(&t, 7, &baseline, &err), BT_OK, "%s", err.msg);
+            cr_assert_eq(bt_table_real(&t, 8, &value, &err), BT_OK, "%s", err.msg);
+            bool perplexity = strcmp(bt_table_text(&t, 6), "perplexity") == 0;
+            cr_expect(value > (perplexity ? 1 : 0) && value < 110, "line %d", t.line);
+            cr_expect(value < 4 * baseline, "line %d", t.line);
+            rows++;
+        }
+    }
+    cr_expect_geq(rows, 40);
+    bt_table_close(&t);
 }

@@ -274,3 +274,48 @@ Test(surface, int8_beats_bf16_in_prefill_and_int4_does_not)
     cr_expect_lt(ns[1], 0.6 * ns[0]);
     cr_expect_gt(ns[2], 0.85 * ns[0]);
 }
+
+Test(surface, the_nearest_surface_is_found_and_what_differs_is_said)
+{
+    struct bt_error err = {0};
+    bt_sample_set_init(&samples);
+    cr_assert_eq(bt_calib_read_texts(bt_calibration_texts, "h200", BT_OPS, &samples, &err), BT_OK);
+    int64_t n = samples.n_samples;
+    cr_assert_eq(bt_surface_set_init(&surfaces, &samples, &err), BT_OK);
+    for (int32_t i = 0; i < surfaces.n_surfaces; i++) {
+        cr_expect_str_eq(surfaces.surfaces[i]->gpu, "h200");
+    }
+    struct bt_surface_query q = {.op = BT_OP_GEMM,
+                                 .format = {BT_NUM_INT4_G128, BT_NUM_FP16, BT_NUM_NONE},
+                                 .gpu = "h200",
+                                 .stack = "trtllm",
+                                 .version = "1.2.1"};
+    struct bt_surface_match m = bt_surface_set_find(&surfaces, &q);
+    cr_assert_not_null(m.surface);
+    cr_expect_eq(m.surface->format.weights, BT_NUM_INT4_CHANNEL);
+    cr_expect(!m.same_format && m.same_version && m.spans_heads);
+    q.stack = "vllm";
+    cr_expect_null(bt_surface_set_find(&surfaces, &q).surface, "no INT4 of vLLM there");
+
+    struct bt_surface_query a = {.op = BT_OP_ATTN_DECODE,
+                                 .format = {BT_NUM_NONE, BT_NUM_BF16, BT_NUM_BF16},
+                                 .gpu = "h200",
+                                 .heads = 40,
+                                 .kv_heads = 40,
+                                 .head_dim = 128};
+    m = bt_surface_set_find(&surfaces, &a);
+    cr_assert_not_null(m.surface);
+    cr_expect_str_eq(m.surface->stack, "trtllm", "multi-head attention was measured there only");
+    cr_expect(m.spans_heads && m.same_format);
+    a.heads = 28;
+    a.kv_heads = 4;
+    m = bt_surface_set_find(&surfaces, &a);
+    cr_expect_str_eq(m.surface->stack, "vllm");
+    cr_expect(m.spans_heads);
+    a.format.kv = BT_NUM_INT8;
+    cr_expect_null(bt_surface_set_find(&surfaces, &a).surface, "FP8 KV is not INT8 KV");
+
+    cr_assert_eq(bt_calib_read_texts(bt_calibration_texts, NULL, BT_OP_SAMPLE, &samples, &err),
+                 BT_OK);
+    cr_expect_eq(samples.n_samples - n, 80, "two cards, forty batches each");
+}
