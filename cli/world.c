@@ -59,12 +59,21 @@ static double env_accuracy_drop(void *ctx, const struct bt_arch *arch,
                                 enum bt_weight_format weights, enum bt_act_format activations,
                                 enum bt_kv_format kv, char *source, size_t source_bytes)
 {
-    (void)ctx;
-    (void)arch;
+    const struct bt_world *w = ctx;
     bool full = bt_weight_format_bits(weights) >= 16 && bt_act_format_bits(activations) >= 16 &&
                 bt_kv_format_bits(kv) >= 16;
-    (void)snprintf(source, source_bytes, "%s", full ? "16-bit throughout" : "");
-    return full ? 0 : NAN;
+    if (full) {
+        (void)snprintf(source, source_bytes, "16-bit throughout");
+        return 0;
+    }
+    const struct bt_published_accuracy *row =
+        bt_catalog_accuracy_loss(w->catalog, arch->name, weights, activations, kv);
+    if (row == NULL) {
+        (void)snprintf(source, source_bytes, "nobody published it");
+        return NAN;
+    }
+    (void)snprintf(source, source_bytes, "%s, %s: %s", row->metric, row->method, row->source);
+    return row->baseline - row->value;
 }
 
 static enum bt_code env_make_source(void *ctx, uint64_t seed, struct bt_source **out,

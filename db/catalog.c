@@ -253,6 +253,63 @@ enum bt_code bt_catalog_kv_kernel(const struct bt_catalog *c, const char *stack,
     return no_rule(&c->kv, stack, err);
 }
 
+int32_t bt_catalog_n_accuracy(const struct bt_catalog *c)
+{
+    return c->n_accuracy;
+}
+
+const struct bt_published_accuracy *bt_catalog_accuracy_at(const struct bt_catalog *c, int32_t i)
+{
+    BT_ASSERT(i >= 0 && i < c->n_accuracy);
+    return &c->accuracy[i];
+}
+
+static bool is_ordinary_method(const char *method)
+{
+    static const char *const names[] = {"rtn", "gptq", "awq", "smoothquant", "int8"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(method, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Formats of 16 bits and more lose nothing beside each other. */
+static bool same_formats(const struct bt_published_accuracy *row, enum bt_weight_format w,
+                         enum bt_act_format a, enum bt_kv_format kv)
+{
+    if (row->weight_format == BT_WEIGHT_FORMATS || row->act_format == BT_ACT_FORMATS ||
+        row->kv_format == BT_KV_FORMATS) {
+        return false;
+    }
+    bool weights = row->weight_format == w || (bt_weight_format_bits(row->weight_format) >= 16 &&
+                                               bt_weight_format_bits(w) >= 16);
+    bool activations = row->act_format == a ||
+                       (bt_act_format_bits(row->act_format) >= 16 && bt_act_format_bits(a) >= 16);
+    bool cache = row->kv_format == kv ||
+                 (bt_kv_format_bits(row->kv_format) >= 16 && bt_kv_format_bits(kv) >= 16);
+    return weights && activations && cache;
+}
+
+const struct bt_published_accuracy *
+bt_catalog_accuracy_loss(const struct bt_catalog *c, const char *model, enum bt_weight_format w,
+                         enum bt_act_format a, enum bt_kv_format kv)
+{
+    const struct bt_published_accuracy *worst = NULL;
+    for (int32_t i = 0; i < c->n_accuracy; i++) {
+        const struct bt_published_accuracy *row = &c->accuracy[i];
+        if (strcmp(row->model, model) != 0 || strcmp(row->unit, "percent") != 0 ||
+            !is_ordinary_method(row->method) || !same_formats(row, w, a, kv)) {
+            continue;
+        }
+        if (worst == NULL || row->baseline - row->value > worst->baseline - worst->value) {
+            worst = row;
+        }
+    }
+    return worst;
+}
+
 /* Distinct texts of one field of the prices. */
 static int32_t distinct(const struct bt_catalog *c, bool term, const char **out, int32_t max)
 {

@@ -52,6 +52,21 @@ struct bt_price {
     double usd_per_h;  /* one GPU */
 };
 
+/* A published accuracy of a quantised model beside that of its 16-bit original. Formats that no
+ * enum names (one scale a channel of int4, 4-bit KV) are kept as text only. */
+struct bt_published_accuracy {
+    const char *model;                      /* catalog name or as published */
+    const char *weights, *activations, *kv; /* as published */
+    enum bt_weight_format weight_format;    /* BT_WEIGHT_FORMATS: none of ours */
+    enum bt_act_format act_format;          /* BT_ACT_FORMATS: none of ours */
+    enum bt_kv_format kv_format;            /* BT_KV_FORMATS: none of ours */
+    const char *method;                     /* rtn, gptq, awq, smoothquant ... */
+    const char *metric;                     /* "mmlu 0-shot", "perplexity wikitext2 2048" */
+    const char *unit;                       /* "percent", "perplexity": part of every number */
+    double baseline, value;
+    const char *source, *date, *notes;
+};
+
 /* Opens the embedded catalog. `extra` (n_extra GPUs, may be NULL) are added or replace the shipped
  * ones of their names: the machine's own CPU ("host") as calibration measured it. Returns
  * BT_ERR_NOMEM, or BT_ERR_INPUT with file:line and column for a row that is malformed. */
@@ -67,6 +82,17 @@ int32_t bt_catalog_n_prices(const struct bt_catalog *c);
 const struct bt_catalog_gpu *bt_catalog_gpu_at(const struct bt_catalog *c, int32_t i);
 const struct bt_catalog_model *bt_catalog_model_at(const struct bt_catalog *c, int32_t i);
 const struct bt_price *bt_catalog_price_at(const struct bt_catalog *c, int32_t i);
+
+int32_t bt_catalog_n_accuracy(const struct bt_catalog *c);
+const struct bt_published_accuracy *bt_catalog_accuracy_at(const struct bt_catalog *c, int32_t i);
+
+/* The largest loss in percentage points that was published for exactly these formats (none of them
+ * the default) on this model with a calibrated or plain method (rtn, gptq, awq, smoothquant, int8):
+ * the row, or NULL when nobody published one in percent. Nothing is borrowed from other formats or
+ * models, but 16-bit formats count as one. */
+const struct bt_published_accuracy *
+bt_catalog_accuracy_loss(const struct bt_catalog *c, const char *model, enum bt_weight_format w,
+                         enum bt_act_format a, enum bt_kv_format kv);
 
 /* By name or alias. BT_ERR_NOTFOUND: "gpu: "rtx4900" is not known; did you mean rtx4090? (known:
  * ...)". `what` is the option or key path in the message. */

@@ -287,6 +287,43 @@ static enum bt_code read_models(struct bt_catalog *c, struct bt_error *err)
     return r.code;
 }
 
+/* A published format that no enum names is not an error here: it is kept as text. */
+static void read_formats(struct bt_published_accuracy *a)
+{
+    a->weight_format = BT_WEIGHT_FORMATS;
+    a->act_format = BT_ACT_FORMATS;
+    a->kv_format = BT_KV_FORMATS;
+    (void)!bt_weight_format_parse(a->weights, "weights", &a->weight_format, NULL);
+    (void)!bt_act_format_parse(a->activations, "activations", &a->act_format, NULL);
+    (void)!bt_kv_format_parse(a->kv, "kv", &a->kv_format, NULL);
+}
+
+static enum bt_code read_accuracy(struct bt_catalog *c, struct bt_error *err)
+{
+    struct bt_csv csv;
+    BT_TRY(read_table(c, "catalog/accuracy.csv", &csv, err));
+    BT_ARENA_ARRAY(&c->arena, c->accuracy, csv.n_rows, err);
+    struct bt_csv_row r = {.csv = &csv, .err = err};
+    for (; r.row < csv.n_rows; r.row++) {
+        struct bt_published_accuracy *a = &c->accuracy[r.row];
+        a->model = bt_csv_text(&r, "model");
+        a->weights = bt_csv_text(&r, "weights");
+        a->activations = bt_csv_text(&r, "activations");
+        a->kv = bt_csv_text(&r, "kv");
+        a->method = bt_csv_text(&r, "method");
+        a->metric = bt_csv_text(&r, "metric");
+        a->unit = bt_csv_text(&r, "unit");
+        a->baseline = bt_csv_real(&r, "baseline", 0, 1e9, NAN);
+        a->value = bt_csv_real(&r, "value", 0, 1e9, NAN);
+        a->source = bt_csv_text(&r, "source");
+        a->date = bt_csv_text(&r, "date");
+        a->notes = bt_csv_text(&r, "notes");
+        read_formats(a);
+    }
+    c->n_accuracy = csv.n_rows;
+    return r.code;
+}
+
 static enum bt_code read_prices(struct bt_catalog *c, struct bt_error *err)
 {
     struct bt_csv csv;
@@ -305,6 +342,7 @@ enum bt_code bt_catalog_read(struct bt_catalog *c, int32_t n_extra, struct bt_er
     BT_TRY(read_gpus(c, n_extra, err));
     BT_TRY(read_models(c, err));
     BT_TRY(read_prices(c, err));
+    BT_TRY(read_accuracy(c, err));
     BT_TRY(read_rules(c, "catalog/kernels.csv", true, &c->gemm, err));
     return read_rules(c, "catalog/kernels_kv.csv", false, &c->kv, err);
 }

@@ -35,6 +35,8 @@ struct bt_catalog {
     struct bt_catalog_model *models;
     int32_t n_prices;
     struct bt_price *prices;
+    int32_t n_accuracy;
+    struct bt_published_accuracy *accuracy;
     struct bt_kernel_table gemm;
     struct bt_kernel_table kv;
 };
