@@ -258,6 +258,11 @@ void bt_metrics_set_warmup(struct bt_metrics *m, int64_t until_ns)
     m->opts.warmup_until_ns = until_ns;
 }
 
+int64_t bt_metrics_warmup_until_ns(const struct bt_metrics *m)
+{
+    return m->opts.warmup_until_ns;
+}
+
 void bt_metrics_deliver(struct bt_metrics *m, int64_t arrival_ns, int64_t gap_ns, int32_t n_tokens,
                         int64_t count)
 {

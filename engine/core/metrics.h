@@ -259,6 +259,9 @@ void bt_metrics_arrive(struct bt_metrics *m, int64_t arrival_ns);
  * arrived in it, and until_ns lies after the last of them. */
 void bt_metrics_set_warmup(struct bt_metrics *m, int64_t until_ns);
 
+/* The end of the warm-up as known now: deliveries on either side of it must not be given as one. */
+int64_t bt_metrics_warmup_until_ns(const struct bt_metrics *m);
+
 /* A delivery of n_tokens to a request, gap_ns after its delivery before (-1 for the first: no ITL).
  * `count` equal deliveries in a row may be given at once. */
 void bt_metrics_deliver(struct bt_metrics *m, int64_t arrival_ns, int64_t gap_ns, int32_t n_tokens,

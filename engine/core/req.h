@@ -35,6 +35,7 @@
 
 #include "engine/core/metrics.h"
 
+#include <stdalign.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -55,7 +56,7 @@ enum bt_req_state {
 
 struct bt_req {
     /* The first cache line is what each delivery touches. */
-    enum bt_req_state state;
+    alignas(64) enum bt_req_state state;
     int32_t n_delivered; /* tokens given to the caller */
     int32_t max_new_tokens;
     int32_t n_prompt;

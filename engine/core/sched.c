@@ -473,7 +473,7 @@ enum bt_admit bt_sched_submit(struct bt_sched *s, const struct bt_req_spec *spec
     }
     s->n_living++;
     s->tokens_waiting += r->n_prompt;
-    *handle = bt_sched_handle_of(s, req);
+    *handle = (struct bt_req_handle){.index = req, .generation = r->generation};
     bt_sched_gauge(s, now_ns);
     return BT_ADMIT_OK;
 }

@@ -38,11 +38,14 @@ int32_t bt_sched_prefix_peek(const struct bt_sched *s, const struct bt_req *r, i
 void bt_sched_publish(struct bt_sched *s, int32_t slot, int32_t from_tokens, int32_t to_tokens)
 {
     struct bt_seq *q = &s->seqs[slot];
-    const struct bt_req *r = &s->reqs[q->req];
+    const struct bt_req *r = &s->reqs[q->req.index];
     const int32_t *table = bt_sched_table(s, slot);
     int32_t block_tokens = bt_sched_block_tokens(s, q->kv_class);
-    int32_t end = to_tokens < q->n_keyed ? to_tokens : q->n_keyed;
+    int32_t end = to_tokens < r->n_keyed ? to_tokens : r->n_keyed;
     int32_t i = from_tokens / block_tokens;
+    if ((i + 1) * block_tokens > end) {
+        return;
+    }
     uint64_t parent = i == 0 ? first_parent(r) : block_key(s, r, i - 1, 0).own;
     for (; (i + 1) * block_tokens <= end; i++) {
         struct bt_kv_key key = block_key(s, r, i, parent);
@@ -192,7 +195,7 @@ static void take_blocks(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot,
                         const struct fit *f)
 {
     struct bt_seq *q = &s->seqs[slot];
-    const struct bt_req *r = &s->reqs[q->req];
+    const struct bt_req *r = &s->reqs[q->req.index];
     int32_t *table = bt_sched_table(s, slot);
     int32_t block_tokens = bt_sched_block_tokens(s, q->kv_class);
     uint64_t parent = first_parent(r);

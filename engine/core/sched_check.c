@@ -24,7 +24,7 @@ static void check_request(const struct bt_sched *s, uint32_t req, struct totals 
     int32_t ctx = r->state == BT_REQ_SWAPPED ? r->saved_ctx : 0;
     if (r->slot >= 0) {
         const struct bt_seq *q = &s->seqs[r->slot];
-        BT_ASSERT(q->req == req && q->user == r->user);
+        BT_ASSERT(q->req.index == req && q->user == r->user);
         t->n_resident++;
         ctx = q->ctx;
     }
@@ -36,7 +36,7 @@ static void check_request(const struct bt_sched *s, uint32_t req, struct totals 
 static void check_sequence(const struct bt_sched *s, int32_t slot, struct totals *t)
 {
     const struct bt_seq *q = &s->seqs[slot];
-    const struct bt_req *r = &s->reqs[q->req];
+    const struct bt_req *r = &s->reqs[q->req.index];
     int32_t block_tokens = bt_sched_block_tokens(s, q->kv_class);
     BT_ASSERT(r->slot == slot && s->cold[slot].key == r->key);
     BT_ASSERT(q->running == (r->state == BT_REQ_RUNNING));
@@ -97,7 +97,7 @@ static void check_blocks(const struct bt_sched *s)
             int64_t in_block = (int64_t)q->ctx - (int64_t)i * block_tokens;
             in_block = in_block < 0 ? 0 : in_block < block_tokens ? in_block : block_tokens;
             /* Only blocks of finished prompt content are shared. */
-            BT_ASSERT(refs[block] == 0 || (i + 1) * block_tokens <= q->n_keyed);
+            BT_ASSERT(refs[block] == 0 || (i + 1) * block_tokens <= s->reqs[req].n_keyed);
             bool first = refs[block]++ == 0;
             kv_tokens += first ? in_block : 0;
             n_used16 += first ? q->kv_class : 0;

@@ -7,7 +7,7 @@ void bt_sched_drain(struct bt_sched *s, int32_t slot)
     if (q->n_inflight > 0 || s->cold[slot].ticket != 0) {
         return;
     }
-    uint32_t req = q->req;
+    uint32_t req = q->req.index;
     if (s->reqs[req].ended) {
         bt_sched_slot_give_back(s, slot);
         bt_sched_free_req(s, req);
@@ -16,8 +16,37 @@ void bt_sched_drain(struct bt_sched *s, int32_t slot)
     }
 }
 
+/* Equal deliveries in a row: a batch that decodes together gives one call to the metrics. */
+struct delivery_run {
+    int64_t arrival_ns, gap_ns;
+    int32_t n_tokens, count;
+};
+
+static void flush_deliveries(struct bt_sched *s, struct delivery_run *d)
+{
+    if (d->count > 0) {
+        bt_metrics_deliver(s->opts.metrics, d->arrival_ns, d->gap_ns, d->n_tokens, d->count);
+        d->count = 0;
+    }
+}
+
+/* Requests on either side of the warm-up's end are not mixed: the run is cut where it lies between.
+ */
+static void count_delivery(struct bt_sched *s, struct delivery_run *d, int64_t arrival_ns,
+                           int64_t gap_ns, int32_t n_tokens)
+{
+    bool same = d->count > 0 && d->gap_ns == gap_ns && d->n_tokens == n_tokens &&
+                (d->arrival_ns < s->warmup_until_ns) == (arrival_ns < s->warmup_until_ns);
+    if (!same) {
+        flush_deliveries(s, d);
+        *d =
+            (struct delivery_run){.arrival_ns = arrival_ns, .gap_ns = gap_ns, .n_tokens = n_tokens};
+    }
+    d->count++;
+}
+
 static void deliver(struct bt_sched *s, struct bt_seq *q, struct bt_req *r, int32_t n_tokens,
-                    int64_t now_ns)
+                    struct delivery_run *d, int64_t now_ns)
 {
     int64_t gap_ns = q->last_token_ns < 0 ? -1 : now_ns - q->last_token_ns;
     q->last_token_ns = now_ns;
@@ -28,7 +57,7 @@ static void deliver(struct bt_sched *s, struct bt_seq *q, struct bt_req *r, int3
     r->gap_max_ns = gap_ns > r->gap_max_ns ? gap_ns : r->gap_max_ns;
     r->n_delivered += n_tokens;
     if (s->opts.metrics != NULL) {
-        bt_metrics_deliver(s->opts.metrics, r->arrival_ns, gap_ns, n_tokens, 1);
+        count_delivery(s, d, r->arrival_ns, gap_ns, n_tokens);
     }
     if (s->opts.on_tokens != NULL) {
         s->opts.on_tokens(s->opts.ctx, r->user, n_tokens, now_ns);
@@ -55,18 +84,18 @@ static void verified(struct bt_sched *s, struct bt_seq *q, const struct bt_plan_
 }
 
 static void complete_seq(struct bt_sched *s, const struct bt_plan_seq *ps,
-                         const struct bt_result_seq *rs, int64_t now_ns)
+                         const struct bt_result_seq *rs, struct delivery_run *d, int64_t now_ns)
 {
     struct bt_seq *q = &s->seqs[ps->slot];
-    struct bt_req *r = &s->reqs[q->req];
-    BT_ASSERT(q->req == ps->req.index && q->n_inflight > 0);
+    struct bt_req *r = &s->reqs[q->req.index];
+    BT_ASSERT(q->req.index == ps->req.index && q->n_inflight > 0);
     q->n_inflight--;
     if (r->ended) {
         bt_sched_drain(s, ps->slot); /* what the step computed for it is discarded */
         return;
     }
     if (rs->failed) {
-        bt_sched_end_req(s, q->req, BT_OUTCOME_FAILED, now_ns);
+        bt_sched_end_req(s, q->req.index, BT_OUTCOME_FAILED, now_ns);
         if (r->state == BT_REQ_DRAINING) {
             bt_sched_drain(s, ps->slot);
         }
@@ -77,13 +106,13 @@ static void complete_seq(struct bt_sched *s, const struct bt_plan_seq *ps,
     } else {
         BT_ASSERT(rs->n_emitted == ((ps->flags & BT_SEQ_EMITS) != 0));
     }
-    if (ps->ctx < q->n_keyed) {
+    if (ps->ctx < ps->n_prompt) {
         bt_sched_publish(s, ps->slot, ps->ctx, ps->ctx + ps->n_tokens);
     }
     if (rs->n_emitted > 0) {
-        deliver(s, q, r, rs->n_emitted, now_ns);
+        deliver(s, q, r, rs->n_emitted, d, now_ns);
         if (rs->eos || r->n_delivered == r->max_new_tokens) {
-            bt_sched_end_req(s, q->req, BT_OUTCOME_FINISHED, now_ns);
+            bt_sched_end_req(s, q->req.index, BT_OUTCOME_FINISHED, now_ns);
         }
     }
     if (r->state == BT_REQ_DRAINING) {
@@ -97,7 +126,7 @@ static void copy_done(struct bt_sched *s, uint32_t ticket)
     BT_ASSERT(slot < s->n_slots && ticket != 0 && s->cold[slot].ticket == ticket);
     s->cold[slot].ticket = 0;
     s->n_copies_out--;
-    uint32_t req = s->seqs[slot].req;
+    uint32_t req = s->seqs[slot].req.index;
     struct bt_req *r = &s->reqs[req];
     bool outward = s->cold[slot].outward;
     s->n_swap_out -= outward;
@@ -159,9 +188,14 @@ void bt_sched_complete(struct bt_sched *s, const struct bt_step_result *result, 
     bt_sched_expire(s, now_ns, now_ns); /* tokens that come after the deadline are not delivered */
     struct bt_plan_buf *p = bt_sched_plan_of(s, result->step_id);
     s->n_inflight--;
-    for (int32_t i = 0; i < p->plan.n_seqs; i++) {
-        complete_seq(s, &p->plan.seqs[i], &result->seqs[i], now_ns);
+    struct delivery_run d = {0};
+    if (s->opts.metrics != NULL) {
+        s->warmup_until_ns = bt_metrics_warmup_until_ns(s->opts.metrics);
     }
+    for (int32_t i = 0; i < p->plan.n_seqs; i++) {
+        complete_seq(s, &p->plan.seqs[i], &result->seqs[i], &d, now_ns);
+    }
+    flush_deliveries(s, &d);
     for (int32_t i = 0; i < p->n_cow; i++) {
         const struct bt_cow *c = &p->cows[i];
         bt_sched_drop_block(s, c->src, bt_sched_block_tokens(s, c->kv_class), c->kv_class);

@@ -32,15 +32,14 @@ extern "C" {
  * steps in flight included, draft tokens in flight not. */
 struct bt_seq {
     uint64_t user;
-    int64_t last_token_ns; /* -1: none delivered */
-    uint32_t req;          /* place in bt_sched.reqs */
-    int32_t ctx;           /* tokens with KV */
-    int32_t known;         /* prompt + generated */
-    int32_t limit;         /* known tokens of the complete answer */
-    int32_t cap_tokens;    /* slots in its blocks */
+    int64_t last_token_ns;    /* -1: none delivered */
+    struct bt_req_handle req; /* its place in bt_sched.reqs */
+    int32_t ctx;              /* tokens with KV */
+    int32_t known;            /* prompt + generated */
+    int32_t limit;            /* known tokens of the complete answer */
+    int32_t cap_tokens;       /* slots in its blocks */
     int32_t n_blocks;
     int32_t n_prompt;
-    int32_t n_keyed;        /* prompt tokens that are in blocks with keys */
     int32_t draft_ctx;      /* tokens with draft KV */
     int32_t pending_blocks; /* counted in bt_sched.pending_blocks until they come free */
     uint16_t n_inflight;    /* steps */
@@ -129,7 +128,8 @@ struct bt_sched {
     int64_t window_from_ns; /* first arrival since the last window; -1: none waits */
     enum bt_block_reason block;
     uint64_t plan_hash;
-    int64_t now_ns; /* of the last call: time never goes back */
+    int64_t warmup_until_ns; /* of the metrics, as of this step */
+    int64_t now_ns;          /* of the last call: time never goes back */
 };
 
 static inline int32_t *bt_sched_table(const struct bt_sched *s, int32_t slot)
@@ -150,11 +150,6 @@ static inline int32_t bt_sched_blocks_for_tokens(int32_t n_tokens, int32_t block
 static inline struct bt_plan_buf *bt_sched_plan_of(const struct bt_sched *s, int64_t step_id)
 {
     return &s->plans[step_id % s->opts.inflight_max];
-}
-
-static inline struct bt_req_handle bt_sched_handle_of(const struct bt_sched *s, uint32_t req)
-{
-    return (struct bt_req_handle){.index = req, .generation = s->reqs[req].generation};
 }
 
 /* sched.c */

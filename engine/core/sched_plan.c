@@ -150,7 +150,9 @@ static void step_whole(struct bt_sched *s, struct bt_plan_buf *p, struct census 
     }
     walk_running(s, p, draft_budget(s, c), now_ns);
     walk_done(s);
-    if (!s->preempted && s->deferred_blocks == 0) {
+    if (s->preempted || s->deferred_blocks > 0) {
+        s->block = s->n_swap_out > 0 && !s->preempted ? BT_BLOCK_SWAP : BT_BLOCK_KV;
+    } else {
         bt_sched_resume_swapped(s, p);
     }
     s->n_pre = 0;
@@ -187,7 +189,7 @@ static void emit_seq(struct bt_sched *s, struct bt_plan_seq *out, int32_t slot, 
     int32_t end = q->ctx + n_tokens - k;
     bool emits = end == q->known;
     *out = (struct bt_plan_seq){
-        .req = bt_sched_handle_of(s, q->req),
+        .req = q->req,
         .user = q->user,
         .slot = slot,
         .n_prompt = q->n_prompt,

@@ -16,11 +16,10 @@ int32_t bt_sched_slot_take(struct bt_sched *s, uint32_t req)
     s->seqs[slot] = (struct bt_seq){
         .user = r->user,
         .last_token_ns = r->last_token_ns,
-        .req = req,
+        .req = {.index = req, .generation = r->generation},
         .known = r->n_prompt + r->n_delivered,
         .limit = r->n_prompt + r->max_new_tokens,
         .n_prompt = r->n_prompt,
-        .n_keyed = r->n_keyed,
         .kv_class = r->kv_class,
         .start = true,
     };
@@ -55,7 +54,7 @@ void bt_sched_slot_give_back(struct bt_sched *s, int32_t slot)
     s->pending_blocks -= q->pending_blocks;
     q->pending_blocks = 0;
     q->n_blocks = 0;
-    s->reqs[q->req].slot = -1;
+    s->reqs[q->req.index].slot = -1;
     s->free_slots[s->n_slots - s->n_resident--] = slot;
 }
 
@@ -123,7 +122,7 @@ void bt_sched_mark_pending(struct bt_sched *s, int32_t slot)
 static bool swap_out(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot)
 {
     struct bt_seq *q = &s->seqs[slot];
-    struct bt_req *r = &s->reqs[q->req];
+    struct bt_req *r = &s->reqs[q->req.index];
     int32_t n = bt_sched_blocks_for_tokens(q->ctx, bt_sched_block_tokens(s, q->kv_class));
     int32_t *host = p->host_blocks + p->n_host_used;
     if (n == 0 || !bt_kv_host_acquire(s->kv, n, host)) {
@@ -161,7 +160,7 @@ void bt_sched_add_copy(struct bt_sched *s, struct bt_plan_buf *p, enum bt_copy_k
     p->copies[p->plan.n_copies++] = (struct bt_plan_copy){
         .kind = kind,
         .ticket = ticket,
-        .req = bt_sched_handle_of(s, s->seqs[slot].req),
+        .req = s->seqs[slot].req,
         .n_blocks = n_blocks,
         .src = src,
         .dst = dst,
@@ -185,7 +184,7 @@ static bool wants_swap(const struct bt_sched *s, const struct bt_seq *q)
 void bt_sched_preempt(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int64_t now_ns)
 {
     struct bt_seq *q = &s->seqs[slot];
-    struct bt_req *r = &s->reqs[q->req];
+    struct bt_req *r = &s->reqs[q->req.index];
     bt_sched_run_leave(s, slot);
     s->n_preempts++;
     bool swap = wants_swap(s, q) && swap_out(s, p, slot);
@@ -201,7 +200,7 @@ void bt_sched_preempt(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, i
     }
     r->n_preempt_recompute++;
     if (q->n_inflight == 0) {
-        bt_sched_requeue(s, q->req);
+        bt_sched_requeue(s, q->req.index);
         return;
     }
     bt_sched_mark_pending(s, slot);
@@ -271,7 +270,7 @@ static void out_of_blocks(struct bt_sched *s, struct bt_plan_buf *p, int32_t slo
         return; /* its step in flight may be its last: it sits out until that is known */
     }
     if (s->n_resident == 1) {
-        bt_sched_end_req(s, q->req, BT_OUTCOME_FAILED, now_ns);
+        bt_sched_end_req(s, q->req.index, BT_OUTCOME_FAILED, now_ns);
         return;
     }
     /* A sequence on its way in can only become a victim once it is in; those leaving need time. */
@@ -293,7 +292,7 @@ bool bt_sched_grow(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int3
     }
     if (q->n_blocks + want > s->table_cap) {
         if (q->n_inflight == 0) {
-            bt_sched_end_req(s, q->req, BT_OUTCOME_FAILED, now_ns);
+            bt_sched_end_req(s, q->req.index, BT_OUTCOME_FAILED, now_ns);
         }
         return false;
     }

@@ -151,6 +151,8 @@ Test(core_sched_property, random_workloads_keep_every_invariant, .timeout = 0)
     uint64_t first = from_env("BT_SCHED_SEED", 1);
     int64_t n_steps = 0;
     signal(SIGABRT, print_seed);
+    signal(SIGSEGV, print_seed);
+    signal(SIGFPE, print_seed);
     for (uint64_t i = 0; i < n; i++) {
         uint64_t hash = run_workload(first + i, &n_steps);
         if (i % 16 == 0) {
