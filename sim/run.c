@@ -190,9 +190,35 @@ static bool hook_failed(struct run *run)
 {
     if (run->opts->hooks != NULL && run->opts->hooks->failed) {
         fail_later(run, BT_ERR_SCRIPT);
+    }
+    return run->failure != BT_OK;
+}
+
+/* A hook's answer that nobody can act on ends the run. */
+static void hook_out_of_range(struct run *run, const char *what, int32_t value, int32_t min,
+                              int32_t max)
+{
+    bt_error_set(&run->error, BT_ERR_SCRIPT, value, __FILE__, __LINE__, "%s: %d is not in %d..%d",
+                 what, value, min, max);
+    fail_later(run, BT_ERR_SCRIPT);
+}
+
+/* Whether the arrival hook lets the request in; it may have changed it. */
+static bool ask_arrival(struct run *run, struct bt_req_spec *spec, int64_t now_ns)
+{
+    const struct bt_sim_hooks *hooks = run->opts->hooks;
+    if (hooks == NULL || hooks->arrival == NULL) {
         return true;
     }
-    return false;
+    bool accepted =
+        hooks->arrival(hooks->ctx, spec, run->states + run->main.first, run->main.n, now_ns);
+    if (spec->max_new_tokens < 1) {
+        hook_out_of_range(run, "hooks.arrival: max_new_tokens", spec->max_new_tokens, 1, INT32_MAX);
+    }
+    if (spec->priority < 0 || spec->priority > BT_MAX_PRIORITY) {
+        hook_out_of_range(run, "hooks.arrival: priority", spec->priority, 0, BT_MAX_PRIORITY);
+    }
+    return accepted;
 }
 
 static int32_t route_main(struct run *run, const struct bt_req_spec *spec, bool has_states,
@@ -202,7 +228,11 @@ static int32_t route_main(struct run *run, const struct bt_req_spec *spec, bool 
     if (hooks != NULL && hooks->route != NULL) {
         int32_t at =
             hooks->route(hooks->ctx, spec, run->states + run->main.first, run->main.n, now_ns);
-        if (at >= 0 && at < run->main.n) {
+        if (at >= run->main.n) {
+            hook_out_of_range(run, "hooks.route: replica", at, 0, run->main.n - 1);
+            return run->main.first;
+        }
+        if (at >= 0) {
             return run->main.first + at;
         }
     }
@@ -258,11 +288,9 @@ static void arrive(struct run *run, int32_t place, int64_t now_ns)
     if (has_states) {
         gather_states(run, &run->main);
     }
-    bool accepted =
-        hooks == NULL || hooks->arrival == NULL ||
-        hooks->arrival(hooks->ctx, &spec, run->states + run->main.first, run->main.n, now_ns);
+    bool accepted = ask_arrival(run, &spec, now_ns);
     int32_t at = run->main.first;
-    if (accepted) {
+    if (accepted && !hook_failed(run)) {
         at = route_main(run, &spec, has_states, now_ns);
         int32_t served_at = degrade(run, &spec, place, at, now_ns);
         accepted = served_at >= 0;

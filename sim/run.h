@@ -57,7 +57,8 @@ void bt_deploy_set_cost(struct bt_deploy *d, struct bt_cost cost);
 void bt_deploy_fini(struct bt_deploy *d);
 
 /* Decisions that a scenario may take over; NULL members are the built-in rule. Called on scheduling
- * decisions only (an arrival, a route, a plan), never per token; must be deterministic. */
+ * decisions only (an arrival, a route, a plan), never per token; must be deterministic. An answer
+ * out of its range ends the run with BT_ERR_SCRIPT. */
 struct bt_sim_hooks {
     void *ctx;
     /* May change the request (priority, n_output cap through max_new_tokens) or refuse it: false.

@@ -616,6 +616,45 @@ Test(run, a_failed_hook_stops_the_run)
     cr_expect_eq(bt_sim_run(&o, &r, NULL), BT_ERR_SCRIPT);
 }
 
+static int32_t hook_route_beyond(void *ctx, const struct bt_req_spec *spec,
+                                 const struct bt_sched_state *states, int32_t n, int64_t now_ns)
+{
+    (void)ctx;
+    (void)states;
+    (void)now_ns;
+    return spec->user == 3 ? n : -1;
+}
+
+static bool hook_no_tokens(void *ctx, struct bt_req_spec *spec, const struct bt_sched_state *states,
+                           int32_t n, int64_t now_ns)
+{
+    (void)ctx;
+    (void)states;
+    (void)n;
+    (void)now_ns;
+    spec->max_new_tokens = 0;
+    return true;
+}
+
+Test(run, a_hooks_answer_out_of_range_stops_the_run_and_is_named)
+{
+    struct given_cost cost = heavy_cost();
+    struct bt_deploy d = heavy_deploy(&cost);
+    struct drawn_source s = heavy_source(100);
+    struct bt_sim_hooks route = {.route = hook_route_beyond}, arrival = {.arrival = hook_no_tokens};
+    static struct bt_sim_result r;
+    struct bt_error err = {0};
+    struct bt_sim_opts o = {
+        .deploy = &d, .replicas = 2, .source = drawn_start(&s), .hooks = &route};
+    cr_expect_eq(bt_sim_run(&o, &r, &err), BT_ERR_SCRIPT);
+    cr_expect_str_eq(err.msg, "hooks.route: replica: 2 is not in 0..1");
+    bt_error_clear(&err);
+    o.hooks = &arrival;
+    o.source = drawn_start(&s);
+    cr_expect_eq(bt_sim_run(&o, &r, &err), BT_ERR_SCRIPT);
+    cr_expect_str_eq(err.msg, "hooks.arrival: max_new_tokens: 0 is not in 1..2147483647");
+}
+
 Test(run, overload_flows_to_the_second_deployment)
 {
     struct given_cost cost = heavy_cost();
