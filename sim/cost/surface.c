@@ -5,10 +5,10 @@
 #include <string.h>
 
 /* The shape as the grid's coordinates, main one first. Returns how many; rises marks work. */
-static int32_t coordinates(enum bt_op op, const struct bt_op_shape *s, double at[BT_GRID_AXES_MAX],
-                           bool rises[BT_GRID_AXES_MAX])
+static int32_t coordinates(enum bt_op op, const struct bt_op_shape *s,
+                           double at[BT_LATTICE_AXES_MAX], bool rises[BT_LATTICE_AXES_MAX])
 {
-    memset(rises, 0, BT_GRID_AXES_MAX * sizeof *rises);
+    memset(rises, 0, BT_LATTICE_AXES_MAX * sizeof *rises);
     rises[0] = true;
     switch (op) {
     case BT_OP_GEMM:
@@ -126,7 +126,7 @@ bool bt_surface_same(const struct bt_cost_sample *a, const struct bt_cost_sample
     return compare_keys(a, b) == 0;
 }
 
-double bt_law_ns(const struct bt_law *law, struct bt_op_work work)
+double bt_two_term_ns(const struct bt_two_term *law, struct bt_op_work work)
 {
     return law->fixed_ns + work.bytes * law->ns_per_byte + work.flops * law->ns_per_flop;
 }
@@ -162,7 +162,7 @@ static bool solve(double a[3][4], int32_t n, double *x)
 
 /* Least squares of 1 - law/t with non-negative terms: the best of the seven sets of terms. Columns
  * are scaled to unit length first, so that the pivots' limit means the same for each. */
-static struct bt_law fit_law(const struct bt_cost_sample *samples, int64_t n)
+static struct bt_two_term fit_law(const struct bt_cost_sample *samples, int64_t n)
 {
     double ata[3][3] = {{0}};
     double atb[3] = {0};
@@ -212,7 +212,7 @@ static struct bt_law fit_law(const struct bt_cost_sample *samples, int64_t n)
             }
         }
     }
-    return (struct bt_law){best[0], best[1], best[2]};
+    return (struct bt_two_term){best[0], best[1], best[2]};
 }
 
 struct interval {
@@ -320,7 +320,8 @@ static double step_of(const struct bt_surface *s, struct bt_op_work work)
     return s->step.bytes > 0 && work.bytes > s->step.bytes ? s->step.log_jump : 0;
 }
 
-struct bt_op_shape bt_surface_shape(const struct bt_surface *s, const int64_t at[BT_GRID_AXES_MAX])
+struct bt_op_shape bt_surface_shape(const struct bt_surface *s,
+                                    const int64_t at[BT_LATTICE_AXES_MAX])
 {
     struct bt_op_shape shape = {
         .head_dim = s->head_dim, .heads = s->heads, .kv_heads = s->kv_heads};
@@ -369,10 +370,10 @@ struct bt_op_shape bt_surface_shape(const struct bt_surface *s, const int64_t at
 
 /* Work of the shape at real grid coordinates; head counts are whole though their ratio may not be.
  */
-static struct bt_op_work work_at(const struct bt_surface *s, const double at[BT_GRID_AXES_MAX])
+static struct bt_op_work work_at(const struct bt_surface *s, const double at[BT_LATTICE_AXES_MAX])
 {
-    int64_t whole[BT_GRID_AXES_MAX];
-    for (int32_t a = 0; a < BT_GRID_AXES_MAX; a++) {
+    int64_t whole[BT_LATTICE_AXES_MAX];
+    for (int32_t a = 0; a < BT_LATTICE_AXES_MAX; a++) {
         whole[a] = (int64_t)at[a];
     }
     struct bt_op_shape shape = bt_surface_shape(s, whole);
@@ -382,10 +383,10 @@ static struct bt_op_work work_at(const struct bt_surface *s, const double at[BT_
     return bt_op_work(s->op, &s->format, &shape);
 }
 
-static double prior(const double at[BT_GRID_AXES_MAX], const void *context)
+static double prior(const double at[BT_LATTICE_AXES_MAX], const void *context)
 {
     const struct bt_surface *s = context;
-    return log(fmax(bt_law_ns(&s->law, work_at(s, at)), 1));
+    return log(fmax(bt_two_term_ns(&s->law, work_at(s, at)), 1));
 }
 
 static void copy_name(char *out, size_t bytes, const char *text)
@@ -422,22 +423,22 @@ static enum bt_code build(struct bt_surface *s, const struct bt_cost_sample *sam
     if (s->op == BT_OP_ATTN_DECODE) {
         BT_TRY(find_step(samples, n, &s->step, err));
     }
-    struct bt_grid_point *points = malloc((size_t)n * sizeof *points);
+    struct bt_lattice_point *points = malloc((size_t)n * sizeof *points);
     if (points == NULL) {
         BT_FAIL(err, BT_ERR_NOMEM, 0, "surface: no memory for %lld points", (long long)n);
     }
-    struct bt_grid_opts opts = {.prior = prior, .prior_context = s};
+    struct bt_lattice_opts opts = {.prior = prior, .prior_context = s};
     for (int64_t i = 0; i < n; i++) {
-        double at[BT_GRID_AXES_MAX] = {0};
+        double at[BT_LATTICE_AXES_MAX] = {0};
         BT_ASSERT(bt_surface_same(&samples[0], &samples[i]));
         opts.n_axes = coordinates(s->op, &samples[i].shape, at, opts.rises);
-        for (int32_t a = 0; a < BT_GRID_AXES_MAX; a++) {
+        for (int32_t a = 0; a < BT_LATTICE_AXES_MAX; a++) {
             points[i].at[a] = (int64_t)at[a];
         }
         points[i].log_value = log((double)samples[i].time_ns) -
                               step_of(s, bt_op_work(s->op, &s->format, &samples[i].shape));
     }
-    enum bt_code code = bt_grid_init(&s->grid, points, n, &opts, err);
+    enum bt_code code = bt_lattice_init(&s->grid, points, n, &opts, err);
     free(points);
     if (code == BT_OK) {
         s->floor_ns = s->law.fixed_ns;
@@ -469,18 +470,18 @@ enum bt_code bt_surface_create(const struct bt_cost_sample *samples, int64_t n,
 void bt_surface_destroy(struct bt_surface *s)
 {
     if (s != NULL) {
-        bt_grid_fini(&s->grid);
+        bt_lattice_fini(&s->grid);
         free(s);
     }
 }
 
-static double smallest_positive(const struct bt_grid *g, int32_t axis)
+static double smallest_positive(const struct bt_lattice *g, int32_t axis)
 {
     return (double)(g->at[axis][0] > 0 || g->side[axis] == 1 ? g->at[axis][0] : g->at[axis][1]);
 }
 
 /* Mixed attention without decodes lives in the plane ctx = 0, without a chunk in prefix = 0. */
-static void settle_mixed(const struct bt_grid *g, double at[BT_GRID_AXES_MAX])
+static void settle_mixed(const struct bt_lattice *g, double at[BT_LATTICE_AXES_MAX])
 {
     if (at[3] <= 0) {
         at[0] = 0;
@@ -493,22 +494,22 @@ static void settle_mixed(const struct bt_grid *g, double at[BT_GRID_AXES_MAX])
     }
 }
 
-static double law_work(const struct bt_surface *s, const double at[BT_GRID_AXES_MAX])
+static double law_work(const struct bt_surface *s, const double at[BT_LATTICE_AXES_MAX])
 {
-    return bt_law_ns(&s->law, work_at(s, at)) - s->law.fixed_ns;
+    return bt_two_term_ns(&s->law, work_at(s, at)) - s->law.fixed_ns;
 }
 
 /* Beyond the grid, from the time at its edge: the fixed part stays, the rest grows (or, for shapes
  * narrower than any measured, shrinks) as the law's work does. A shape's share is taken at the
  * largest measured work, so that it is one number and time still rises with work. */
-static double carry_on(const struct bt_surface *s, const bool rises[BT_GRID_AXES_MAX],
-                       const double at[BT_GRID_AXES_MAX], const double edge[BT_GRID_AXES_MAX],
+static double carry_on(const struct bt_surface *s, const bool rises[BT_LATTICE_AXES_MAX],
+                       const double at[BT_LATTICE_AXES_MAX], const double edge[BT_LATTICE_AXES_MAX],
                        double edge_ns)
 {
-    const struct bt_grid *g = &s->grid;
-    double shape[BT_GRID_AXES_MAX] = {0};
-    double edge_shape[BT_GRID_AXES_MAX] = {0};
-    double grown[BT_GRID_AXES_MAX] = {0};
+    const struct bt_lattice *g = &s->grid;
+    double shape[BT_LATTICE_AXES_MAX] = {0};
+    double edge_shape[BT_LATTICE_AXES_MAX] = {0};
+    double grown[BT_LATTICE_AXES_MAX] = {0};
     for (int32_t a = 0; a < g->n_axes; a++) {
         double top = (double)g->at[a][g->side[a] - 1];
         shape[a] = rises[a] ? top : at[a];
@@ -530,9 +531,9 @@ static double prefill_pairs(double q, double prefix)
 
 struct bt_surface_point bt_surface_eval(const struct bt_surface *s, const struct bt_op_shape *shape)
 {
-    double at[BT_GRID_AXES_MAX] = {0};
-    double clamped[BT_GRID_AXES_MAX] = {0};
-    bool rises[BT_GRID_AXES_MAX];
+    double at[BT_LATTICE_AXES_MAX] = {0};
+    double clamped[BT_LATTICE_AXES_MAX] = {0};
+    bool rises[BT_LATTICE_AXES_MAX];
     (void)coordinates(s->op, shape, at, rises);
     struct bt_surface_point p = {.inside = true};
     if (s->op == BT_OP_ATTN_MIXED) {
@@ -549,7 +550,7 @@ struct bt_surface_point bt_surface_eval(const struct bt_surface *s, const struct
         p.derived = true;
         p.time_ns = floor_ns;
     }
-    double log_ns = bt_grid_eval(&s->grid, at, clamped);
+    double log_ns = bt_lattice_eval(&s->grid, at, clamped);
     struct bt_op_work here = work_at(s, at);
     for (int32_t a = 0; a < s->grid.n_axes; a++) {
         p.inside = p.inside && clamped[a] == at[a];
@@ -642,7 +643,7 @@ static bool spans_heads(const struct bt_surface *s, const struct bt_surface_quer
     if (s->op != BT_OP_ATTN_PREFILL && s->op != BT_OP_ATTN_DECODE) {
         return true;
     }
-    const struct bt_grid *g = &s->grid;
+    const struct bt_lattice *g = &s->grid;
     double group = (double)q->heads / (double)(q->kv_heads > 0 ? q->kv_heads : 1);
     return q->kv_heads >= g->at[2][0] && q->kv_heads <= g->at[2][g->side[2] - 1] &&
            group >= (double)g->at[3][0] && group <= (double)g->at[3][g->side[3] - 1];

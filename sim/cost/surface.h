@@ -1,19 +1,19 @@
 /* Measured surfaces: the time of an operation of any shape from operation samples of one GPU,
  * stack, version and number format.
  *
- * A surface is a grid in the logarithms (sim/cost/grid.h) over the coordinates of its operation:
- * GEMM (m; n, k), decode attention (ctx, batch; KV heads, query heads a KV head), prefill attention
- * (chunk, batch; same), mixed attention (ctx, chunk, KV before it, decodes), collectives (bytes;
- * ranks), the rest (tokens; width). Time never falls when work grows along the coordinates before
- * the semicolon; the others are shapes of the model, where a larger one may be quicker (alignment).
- * Beyond its measured range a surface goes on by its own two-term law (fixed time + work / rate)
- * and says so. Immutable after creation: threads may share it.
+ * A surface is a lattice in the logarithms (sim/cost/lattice.h) over the coordinates of its
+ * operation: GEMM (m; n, k), decode attention (ctx, batch; KV heads, query heads a KV head),
+ * prefill attention (chunk, batch; same), mixed attention (ctx, chunk, KV before it, decodes),
+ * collectives (bytes; ranks), the rest (tokens; width). Time never falls when work grows along the
+ * coordinates before the semicolon; the others are shapes of the model, where a larger one may be
+ * quicker (alignment). Beyond its measured range a surface goes on by its own two-term law (fixed
+ * time + work / rate) and says so. Immutable after creation: threads may share it.
  */
 #ifndef BT_SIM_COST_SURFACE_H
 #define BT_SIM_COST_SURFACE_H
 
 #include "engine/core/error.h"
-#include "sim/cost/grid.h"
+#include "sim/cost/lattice.h"
 #include "sim/cost/sample.h"
 
 #include <stdbool.h>
@@ -30,7 +30,7 @@ enum {
 
 /* t = fixed_ns + bytes * ns_per_byte + flops * ns_per_flop, all >= 0: what the samples say on the
  * whole (least squares of relative errors). */
-struct bt_law {
+struct bt_two_term {
     double fixed_ns;
     double ns_per_byte;
     double ns_per_flop;
@@ -56,10 +56,10 @@ struct bt_surface {
     int64_t heads;    /* mixed attention: its only head counts */
     int64_t kv_heads;
     int64_t n_samples;
-    struct bt_law law;
+    struct bt_two_term law;
     double floor_ns; /* the law's fixed time, at most the least time of the grid */
     struct bt_surface_step step;
-    struct bt_grid grid; /* owned; errors inside */
+    struct bt_lattice grid; /* owned; errors inside */
 };
 
 struct bt_surface_point {
@@ -86,10 +86,11 @@ struct bt_surface_point bt_surface_eval(const struct bt_surface *s,
                                         const struct bt_op_shape *shape);
 
 /* The shape at a node's coordinates (of s->grid.at). */
-struct bt_op_shape bt_surface_shape(const struct bt_surface *s, const int64_t at[BT_GRID_AXES_MAX]);
+struct bt_op_shape bt_surface_shape(const struct bt_surface *s,
+                                    const int64_t at[BT_LATTICE_AXES_MAX]);
 
 /* The law's time, ns. */
-double bt_law_ns(const struct bt_law *law, struct bt_op_work work);
+double bt_two_term_ns(const struct bt_two_term *law, struct bt_op_work work);
 
 /* Surfaces of a sample set, in order of op, format, GPU, stack, version. */
 struct bt_surface_set {

@@ -107,8 +107,8 @@ static double cold_time(const struct bt_surface *s, const struct bt_gpu *g,
 /* Shape of a grid's node: the inverse of the surface's coordinates. */
 static struct bt_op_shape shape_of_node(const struct bt_surface *s, int64_t node)
 {
-    const struct bt_grid *g = &s->grid;
-    int64_t at[BT_GRID_AXES_MAX] = {0};
+    const struct bt_lattice *g = &s->grid;
+    int64_t at[BT_LATTICE_AXES_MAX] = {0};
     for (int32_t a = 0; a < g->n_axes; a++) {
         at[a] = g->at[a][node / g->stride[a] % g->side[a]];
     }
@@ -129,7 +129,7 @@ static enum bt_code find_shares(const struct bt_relative *r, double *memory, dou
 {
     const double percentile = 0.97;
     const double memory_most = 0.95; /* above it the working set sat in a cache */
-    const struct bt_grid *g = &r->surface->grid;
+    const struct bt_lattice *g = &r->surface->grid;
     double *shares = malloc((size_t)g->n_nodes * 2 * sizeof *shares);
     if (shares == NULL) {
         BT_FAIL(err, BT_ERR_NOMEM, 0, "transfer: no memory for %lld nodes", (long long)g->n_nodes);
@@ -180,7 +180,7 @@ static double predict_from(const struct bt_transfer *t, int32_t i, const struct 
     if (bytes_rate(r->gpu, r->surface->op) >= bytes_rate(t->target, r->surface->op)) {
         return excess;
     }
-    const struct bt_law *law = &r->surface->law;
+    const struct bt_two_term *law = &r->surface->law;
     struct bt_op_work w = bt_op_work(r->surface->op, &r->surface->format, shape);
     double bytes_ratio = here.bytes_ns > 0 ? there.bytes_ns / here.bytes_ns : 1;
     double flops_ratio = here.flops_ns > 0 ? there.flops_ns / here.flops_ns : 1;
@@ -270,10 +270,10 @@ static enum bt_code init_point(struct bt_transfer *t, const struct bt_relative *
 
 /* Errors on the measured nodes of `truth`; *log_p95 receives the 95th percentile of |log|. */
 static enum bt_code measure(const struct bt_transfer *t, const struct bt_surface *truth, bool cold,
-                            struct bt_grid_error *out, double *log_p95, double *covered,
+                            struct bt_lattice_error *out, double *log_p95, double *covered,
                             struct bt_error *err)
 {
-    const struct bt_grid *g = &truth->grid;
+    const struct bt_lattice *g = &truth->grid;
     double *differences = malloc((size_t)g->n_nodes * sizeof *differences);
     if (differences == NULL) {
         BT_FAIL(err, BT_ERR_NOMEM, 0, "transfer: no memory for %lld nodes", (long long)g->n_nodes);
@@ -295,7 +295,7 @@ static enum bt_code measure(const struct bt_transfer *t, const struct bt_surface
             n++;
         }
     }
-    *out = bt_grid_error_of(differences, n);
+    *out = bt_lattice_error_of(differences, n);
     *covered = n > 0 ? (double)within / (double)n : 0;
     for (int64_t i = 0; i < n; i++) {
         differences[i] = fabs(differences[i]);
@@ -335,7 +335,7 @@ static enum bt_code earn_bound(struct bt_transfer *t, struct bt_error *err)
         if (init_point(&rest, t->relatives, t->n_relatives, out->gpu, &ignored) != BT_OK) {
             continue; /* its GPU is the only one */
         }
-        struct bt_grid_error e;
+        struct bt_lattice_error e;
         double log_p95 = 0;
         double covered = 0;
         BT_TRY(measure(&rest, out->surface, true, &e, &log_p95, &covered, err));
@@ -376,7 +376,7 @@ struct bt_transfer_point bt_transfer_eval(const struct bt_transfer *t,
 }
 
 enum bt_code bt_transfer_error(const struct bt_transfer *t, const struct bt_surface *truth,
-                               bool cold, struct bt_grid_error *out, double *covered,
+                               bool cold, struct bt_lattice_error *out, double *covered,
                                struct bt_error *err)
 {
     double log_p95 = 0;

@@ -80,7 +80,7 @@ struct bt_transfer_point bt_transfer_eval(const struct bt_transfer *t,
  * NULL) receives the share of nodes inside the interval. */
 BT_NODISCARD enum bt_code bt_transfer_error(const struct bt_transfer *t,
                                             const struct bt_surface *truth, bool cold,
-                                            struct bt_grid_error *out, double *covered,
+                                            struct bt_lattice_error *out, double *covered,
                                             struct bt_error *err);
 
 /* Clock of a GPU's processors that its data-sheet rates assume, Hz; by name, else its family's. */

@@ -28,7 +28,7 @@ static void print_surfaces(const struct bt_surface_set *set)
         "| --- | --- | --- | --- | --: | --: | --: | --: | --: | --: | --- |\n");
     for (int32_t i = 0; i < set->n_surfaces; i++) {
         const struct bt_surface *s = set->surfaces[i];
-        const struct bt_grid *g = &s->grid;
+        const struct bt_lattice *g = &s->grid;
         char format[64];
         char rest[48] = "one shape";
         if (g->off_rest.n > 0) {
@@ -83,8 +83,8 @@ static void print_transfers(const struct bt_surface_set *set, const struct bt_ca
             bt_transfer_init(&t, relatives, n, &gpu->gpu, &err) != BT_OK) {
             continue;
         }
-        struct bt_grid_error e;
-        struct bt_grid_error cold;
+        struct bt_lattice_error e;
+        struct bt_lattice_error cold;
         double covered = 0;
         if (bt_transfer_error(&t, truth, false, &e, NULL, &err) != BT_OK || e.n == 0 ||
             bt_transfer_error(&t, truth, true, &cold, &covered, &err) != BT_OK) {

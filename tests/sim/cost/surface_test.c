@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static double flat_prior(const double at[BT_GRID_AXES_MAX], const void *context)
+static double flat_prior(const double at[BT_LATTICE_AXES_MAX], const void *context)
 {
     (void)context;
     return log(1 + at[0]);
@@ -20,7 +20,7 @@ static double power_law(int64_t m, int64_t n)
     return 3 + 0.7 * log((double)m) + 0.4 * log((double)n);
 }
 
-static int64_t power_points(struct bt_grid_point *points, int32_t skip)
+static int64_t power_points(struct bt_lattice_point *points, int32_t skip)
 {
     int64_t k = 0;
     for (int32_t i = 0; i < 10; i++) {
@@ -28,66 +28,66 @@ static int64_t power_points(struct bt_grid_point *points, int32_t skip)
             if (i * 6 + j != skip) {
                 int64_t m = INT64_C(1) << i;
                 int64_t n = INT64_C(64) << j;
-                points[k++] = (struct bt_grid_point){.at = {m, n}, .log_value = power_law(m, n)};
+                points[k++] = (struct bt_lattice_point){.at = {m, n}, .log_value = power_law(m, n)};
             }
         }
     }
     return k;
 }
 
-Test(grid, power_laws_are_exact_with_and_without_a_hole)
+Test(lattice, power_laws_are_exact_with_and_without_a_hole)
 {
-    struct bt_grid_opts opts = {.n_axes = 2, .rises = {true}, .prior = flat_prior};
+    struct bt_lattice_opts opts = {.n_axes = 2, .rises = {true}, .prior = flat_prior};
     for (int32_t skip = -1; skip < 60; skip += 7) {
-        struct bt_grid_point points[60];
-        struct bt_grid g;
+        struct bt_lattice_point points[60];
+        struct bt_lattice g;
         struct bt_error err = {0};
         int64_t n = power_points(points, skip);
-        cr_assert_eq(bt_grid_init(&g, points, n, &opts, &err), BT_OK, "%s", err.msg);
+        cr_assert_eq(bt_lattice_init(&g, points, n, &opts, &err), BT_OK, "%s", err.msg);
         cr_expect_lt(g.along.p99, 1e-9);
-        double inside[BT_GRID_AXES_MAX] = {100, 300};
+        double inside[BT_LATTICE_AXES_MAX] = {100, 300};
         if (skip == -1) {
-            cr_expect_float_eq(bt_grid_eval(&g, inside, NULL), power_law(100, 300), 1e-9);
+            cr_expect_float_eq(bt_lattice_eval(&g, inside, NULL), power_law(100, 300), 1e-9);
         }
-        bt_grid_fini(&g);
+        bt_lattice_fini(&g);
     }
 }
 
-Test(grid, the_guard_removes_falls_and_clamps)
+Test(lattice, the_guard_removes_falls_and_clamps)
 {
-    const struct bt_grid_point points[] = {{.at = {1}, .log_value = 1.0},
-                                           {.at = {2}, .log_value = 1.4},
-                                           {.at = {4}, .log_value = 1.2},
-                                           {.at = {8}, .log_value = 2.0},
-                                           {.at = {16}, .log_value = 1.9}};
-    struct bt_grid_opts opts = {.n_axes = 1, .rises = {true}, .prior = flat_prior};
-    struct bt_grid g;
+    const struct bt_lattice_point points[] = {{.at = {1}, .log_value = 1.0},
+                                              {.at = {2}, .log_value = 1.4},
+                                              {.at = {4}, .log_value = 1.2},
+                                              {.at = {8}, .log_value = 2.0},
+                                              {.at = {16}, .log_value = 1.9}};
+    struct bt_lattice_opts opts = {.n_axes = 1, .rises = {true}, .prior = flat_prior};
+    struct bt_lattice g;
     struct bt_error err = {0};
-    cr_assert_eq(bt_grid_init(&g, points, 5, &opts, &err), BT_OK);
+    cr_assert_eq(bt_lattice_init(&g, points, 5, &opts, &err), BT_OK);
     double last = -INFINITY;
     for (double m = 1; m <= 16; m += 0.25) {
-        double at[BT_GRID_AXES_MAX] = {m};
-        double v = bt_grid_eval(&g, at, NULL);
+        double at[BT_LATTICE_AXES_MAX] = {m};
+        double v = bt_lattice_eval(&g, at, NULL);
         cr_expect_geq(v, last - 1e-12, "falls at %g", m);
         last = v;
     }
-    double at[BT_GRID_AXES_MAX] = {99};
-    double clamped[BT_GRID_AXES_MAX];
-    cr_expect_float_eq(bt_grid_eval(&g, at, clamped), 1.95, 1e-9, "the pooled pair's mean");
+    double at[BT_LATTICE_AXES_MAX] = {99};
+    double clamped[BT_LATTICE_AXES_MAX];
+    cr_expect_float_eq(bt_lattice_eval(&g, at, clamped), 1.95, 1e-9, "the pooled pair's mean");
     cr_expect_eq(clamped[0], 16);
-    bt_grid_fini(&g);
+    bt_lattice_fini(&g);
 }
 
-Test(grid, too_long_an_axis_is_refused)
+Test(lattice, too_long_an_axis_is_refused)
 {
-    static struct bt_grid_point points[BT_GRID_SIDE_MAX + 1];
-    for (int32_t i = 0; i <= BT_GRID_SIDE_MAX; i++) {
-        points[i] = (struct bt_grid_point){.at = {i + 1}, .log_value = i};
+    static struct bt_lattice_point points[BT_LATTICE_SIDE_MAX + 1];
+    for (int32_t i = 0; i <= BT_LATTICE_SIDE_MAX; i++) {
+        points[i] = (struct bt_lattice_point){.at = {i + 1}, .log_value = i};
     }
-    struct bt_grid_opts opts = {.n_axes = 1, .rises = {true}, .prior = flat_prior};
-    struct bt_grid g;
+    struct bt_lattice_opts opts = {.n_axes = 1, .rises = {true}, .prior = flat_prior};
+    struct bt_lattice g;
     struct bt_error err = {0};
-    cr_expect_eq(bt_grid_init(&g, points, BT_GRID_SIDE_MAX + 1, &opts, &err), BT_ERR_LIMIT);
+    cr_expect_eq(bt_lattice_init(&g, points, BT_LATTICE_SIDE_MAX + 1, &opts, &err), BT_ERR_LIMIT);
     cr_expect_eq(g.n_nodes, 0, "a failed init leaves zeroes");
 }
 
@@ -135,7 +135,7 @@ static const struct bt_surface *find(enum bt_op op, enum bt_num weights, enum bt
  * coordinate. Printed, so that docs/SURFACES.md can be checked against it. */
 static void expect_leave_one_out(const struct bt_surface *s)
 {
-    const struct bt_grid_error *e = &s->grid.along;
+    const struct bt_lattice_error *e = &s->grid.along;
     char name[256];
     (void)snprintf(name, sizeof name, "%s %s-%s %s %s/%s/%s", s->gpu, s->stack, s->version,
                    bt_op_name(s->op), bt_num_name(s->format.weights),

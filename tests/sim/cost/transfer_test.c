@@ -126,7 +126,7 @@ static void expect_accepted(const struct acceptance *a, bool cold)
     struct bt_transfer t;
     struct bt_error err = {0};
     cr_assert_eq(bt_transfer_init(&t, relatives, n, gpu(a->target), &err), BT_OK, "%s", err.msg);
-    struct bt_grid_error e;
+    struct bt_lattice_error e;
     double covered = 0;
     cr_assert_eq(bt_transfer_error(&t, truth, cold, &e, &covered, &err), BT_OK);
     (void)printf(

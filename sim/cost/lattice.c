@@ -1,4 +1,4 @@
-#include "sim/cost/grid.h"
+#include "sim/cost/lattice.h"
 
 #include <float.h>
 #include <math.h>
@@ -10,18 +10,18 @@ static const double filled_weight = 0.02;
 
 /* Working arrays of one build, all of n_nodes. */
 struct work {
-    double *raw;                        /* measured logarithm; NAN elsewhere */
-    double *residual[BT_GRID_AXES_MAX]; /* measured minus chord along the axis; NAN where none */
-    double axis_weight[BT_GRID_AXES_MAX];
-    double axis_gap[BT_GRID_AXES_MAX]; /* usual width of a chord, in logarithms */
-    double *estimate;                  /* of every node as if it were not measured; NAN: no chord */
+    double *raw;                           /* measured logarithm; NAN elsewhere */
+    double *residual[BT_LATTICE_AXES_MAX]; /* measured minus chord along the axis; NAN where none */
+    double axis_weight[BT_LATTICE_AXES_MAX];
+    double axis_gap[BT_LATTICE_AXES_MAX]; /* usual width of a chord, in logarithms */
+    double *estimate; /* of every node as if it were not measured; NAN: no chord */
     double *weight;
     double *scratch;
-    bool *falls[BT_GRID_AXES_MAX]; /* a kernel switch between the node and the next: see
+    bool *falls[BT_LATTICE_AXES_MAX]; /* a kernel switch between the node and the next: see
                                       find_switches; all false while the guard is strict */
 };
 
-static int32_t index_along(const struct bt_grid *g, int64_t node, int32_t axis)
+static int32_t index_along(const struct bt_lattice *g, int64_t node, int32_t axis)
 {
     return (int32_t)(node / g->stride[axis] % g->side[axis]);
 }
@@ -40,9 +40,9 @@ static int compare_magnitude(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-struct bt_grid_error bt_grid_error_of(double *log_differences, int64_t n)
+struct bt_lattice_error bt_lattice_error_of(double *log_differences, int64_t n)
 {
-    struct bt_grid_error e = {.n = n};
+    struct bt_lattice_error e = {.n = n};
     if (n == 0) {
         return e;
     }
@@ -58,12 +58,13 @@ struct bt_grid_error bt_grid_error_of(double *log_differences, int64_t n)
     return e;
 }
 
-static enum bt_code build_axis(struct bt_grid *g, int32_t axis, const struct bt_grid_point *points,
-                               int64_t n, struct bt_error *err)
+static enum bt_code build_axis(struct bt_lattice *g, int32_t axis,
+                               const struct bt_lattice_point *points, int64_t n,
+                               struct bt_error *err)
 {
     int64_t *all = malloc((size_t)n * sizeof *all);
     if (all == NULL) {
-        BT_FAIL(err, BT_ERR_NOMEM, 0, "grid: no memory for %lld coordinates", (long long)n);
+        BT_FAIL(err, BT_ERR_NOMEM, 0, "lattice: no memory for %lld coordinates", (long long)n);
     }
     for (int64_t i = 0; i < n; i++) {
         all[i] = points[i].at[axis];
@@ -77,16 +78,17 @@ static enum bt_code build_axis(struct bt_grid *g, int32_t axis, const struct bt_
         }
     }
     g->at[axis] = all;
-    if (side > BT_GRID_SIDE_MAX) {
-        BT_FAIL(err, BT_ERR_LIMIT, side, "grid: %lld distinct coordinates on axis %d, at most %d",
-                (long long)side, axis, BT_GRID_SIDE_MAX);
+    if (side > BT_LATTICE_SIDE_MAX) {
+        BT_FAIL(err, BT_ERR_LIMIT, side,
+                "lattice: %lld distinct coordinates on axis %d, at most %d", (long long)side, axis,
+                BT_LATTICE_SIDE_MAX);
     }
     g->side[axis] = (int32_t)side;
     /* Zero is drawn one smallest step below the first positive coordinate. */
     g->shift[axis] = all[0] > 0 ? 0 : (side > 1 ? (double)all[1] : 1);
     g->log_at[axis] = malloc((size_t)side * sizeof *g->log_at[axis]);
     if (g->log_at[axis] == NULL) {
-        BT_FAIL(err, BT_ERR_NOMEM, 0, "grid: no memory for an axis");
+        BT_FAIL(err, BT_ERR_NOMEM, 0, "lattice: no memory for an axis");
     }
     for (int64_t i = 0; i < side; i++) {
         g->log_at[axis][i] = log((double)all[i] + g->shift[axis]);
@@ -94,7 +96,7 @@ static enum bt_code build_axis(struct bt_grid *g, int32_t axis, const struct bt_
     return BT_OK;
 }
 
-static int32_t find_index(const struct bt_grid *g, int32_t axis, int64_t at)
+static int32_t find_index(const struct bt_lattice *g, int32_t axis, int64_t at)
 {
     const int64_t *found =
         bsearch(&at, g->at[axis], (size_t)g->side[axis], sizeof at, compare_int64);
@@ -102,13 +104,13 @@ static int32_t find_index(const struct bt_grid *g, int32_t axis, int64_t at)
     return (int32_t)(found - g->at[axis]);
 }
 
-static enum bt_code place_points(struct bt_grid *g, struct work *w,
-                                 const struct bt_grid_point *points, int64_t n,
+static enum bt_code place_points(struct bt_lattice *g, struct work *w,
+                                 const struct bt_lattice_point *points, int64_t n,
                                  struct bt_error *err)
 {
     int32_t *counts = calloc((size_t)g->n_nodes, sizeof *counts);
     if (counts == NULL) {
-        BT_FAIL(err, BT_ERR_NOMEM, 0, "grid: no memory for %lld nodes", (long long)g->n_nodes);
+        BT_FAIL(err, BT_ERR_NOMEM, 0, "lattice: no memory for %lld nodes", (long long)g->n_nodes);
     }
     for (int64_t i = 0; i < g->n_nodes; i++) {
         w->raw[i] = NAN;
@@ -134,7 +136,7 @@ static enum bt_code place_points(struct bt_grid *g, struct work *w,
 }
 
 /* The chord at `node` along `axis` between the nearest measured nodes on both sides. */
-static bool chord(const struct bt_grid *g, const double *raw, int64_t node, int32_t axis,
+static bool chord(const struct bt_lattice *g, const double *raw, int64_t node, int32_t axis,
                   double *value, double *gap)
 {
     int32_t i = index_along(g, node, axis);
@@ -158,7 +160,8 @@ static bool chord(const struct bt_grid *g, const double *raw, int64_t node, int3
 }
 
 /* What chords along `axis` miss on the lines beside the node's: shrunk mean of their residuals. */
-static double correction(const struct bt_grid *g, const struct work *w, int64_t node, int32_t axis)
+static double correction(const struct bt_lattice *g, const struct work *w, int64_t node,
+                         int32_t axis)
 {
     double sum = 0;
     int32_t n = 0;
@@ -179,7 +182,7 @@ static double correction(const struct bt_grid *g, const struct work *w, int64_t 
 }
 
 /* Residuals of plain chords, and the weight and usual width of each axis. */
-static void measure_axes(const struct bt_grid *g, struct work *w, bool corrected)
+static void measure_axes(const struct bt_lattice *g, struct work *w, bool corrected)
 {
     const double worst = 0.5; /* a kernel switch says little of the points without one */
     for (int32_t a = 0; a < g->n_axes; a++) {
@@ -209,8 +212,8 @@ static void measure_axes(const struct bt_grid *g, struct work *w, bool corrected
 }
 
 /* Estimate of a node from all axes but `without` (-1: none left out); NAN when no axis spans it. */
-static double estimate(const struct bt_grid *g, const struct work *w, int64_t node, int32_t without,
-                       bool corrected)
+static double estimate(const struct bt_lattice *g, const struct work *w, int64_t node,
+                       int32_t without, bool corrected)
 {
     double sum = 0;
     double weights = 0;
@@ -231,7 +234,7 @@ static double estimate(const struct bt_grid *g, const struct work *w, int64_t no
     return weights > 0 ? sum / weights : NAN;
 }
 
-static void estimate_all(const struct bt_grid *g, struct work *w, bool corrected)
+static void estimate_all(const struct bt_lattice *g, struct work *w, bool corrected)
 {
     measure_axes(g, w, corrected);
     for (int64_t i = 0; i < g->n_nodes; i++) {
@@ -240,7 +243,7 @@ static void estimate_all(const struct bt_grid *g, struct work *w, bool corrected
 }
 
 /* Mean clipped error of the estimates of measured nodes: what the variants are compared by. */
-static double score(const struct bt_grid *g, const struct work *w)
+static double score(const struct bt_lattice *g, const struct work *w)
 {
     double sum = 0;
     int64_t n = 0;
@@ -253,19 +256,20 @@ static double score(const struct bt_grid *g, const struct work *w)
     return n == 0 ? 0 : sum / (double)n;
 }
 
-static void node_coordinates(const struct bt_grid *g, int64_t node, double at[BT_GRID_AXES_MAX])
+static void node_coordinates(const struct bt_lattice *g, int64_t node,
+                             double at[BT_LATTICE_AXES_MAX])
 {
-    for (int32_t a = 0; a < BT_GRID_AXES_MAX; a++) {
+    for (int32_t a = 0; a < BT_LATTICE_AXES_MAX; a++) {
         at[a] = a < g->n_axes ? (double)g->at[a][index_along(g, node, a)] : 0;
     }
 }
 
 /* Nodes that no chord spans: neighbours carried on by the prior, ring by ring. */
-static void fill_outside(struct bt_grid *g, struct work *w, const struct bt_grid_opts *opts)
+static void fill_outside(struct bt_lattice *g, struct work *w, const struct bt_lattice_opts *opts)
 {
     double *prior = w->weight;
     for (int64_t i = 0; i < g->n_nodes; i++) {
-        double at[BT_GRID_AXES_MAX];
+        double at[BT_LATTICE_AXES_MAX];
         node_coordinates(g, i, at);
         prior[i] = opts->prior(at, opts->prior_context);
         BT_ASSERT(isfinite(prior[i]));
@@ -301,7 +305,8 @@ static void fill_outside(struct bt_grid *g, struct work *w, const struct bt_grid
 static const double switch_fall = 0.1;
 
 /* Two measured nodes on either side agree: both before well above both behind. */
-static bool is_lasting_fall(const struct bt_grid *g, const double *raw, int64_t node, int32_t axis)
+static bool is_lasting_fall(const struct bt_lattice *g, const double *raw, int64_t node,
+                            int32_t axis)
 {
     int64_t stride = g->stride[axis];
     int32_t at = index_along(g, node, axis);
@@ -323,7 +328,8 @@ static bool is_lasting_fall(const struct bt_grid *g, const double *raw, int64_t 
 }
 
 /* Three quarters of the neighbouring lines (at least two) fall at the same place. */
-static bool is_shared_fall(const struct bt_grid *g, const double *raw, int64_t node, int32_t axis)
+static bool is_shared_fall(const struct bt_lattice *g, const double *raw, int64_t node,
+                           int32_t axis)
 {
     int64_t stride = g->stride[axis];
     if (index_along(g, node, axis) + 1 == g->side[axis] ||
@@ -348,7 +354,7 @@ static bool is_shared_fall(const struct bt_grid *g, const double *raw, int64_t n
     return lines >= 2 && 4 * fall >= 3 * lines;
 }
 
-static void find_switches(const struct bt_grid *g, const bool *rises, struct work *w)
+static void find_switches(const struct bt_lattice *g, const bool *rises, struct work *w)
 {
     for (int32_t a = 0; a < g->n_axes; a++) {
         for (int64_t i = 0; rises[a] && i < g->n_nodes; i++) {
@@ -361,9 +367,9 @@ static void find_switches(const struct bt_grid *g, const bool *rises, struct wor
 static void pool_line(double *value, const double *weight, const bool *falls, int64_t stride,
                       int32_t side)
 {
-    double mean[BT_GRID_SIDE_MAX];
-    double mass[BT_GRID_SIDE_MAX];
-    int32_t length[BT_GRID_SIDE_MAX];
+    double mean[BT_LATTICE_SIDE_MAX];
+    double mass[BT_LATTICE_SIDE_MAX];
+    int32_t length[BT_LATTICE_SIDE_MAX];
     int32_t blocks = 0;
     int32_t first = 0; /* block that the current kernel starts with */
     for (int32_t i = 0; i < side; i++) {
@@ -392,8 +398,8 @@ static void pool_line(double *value, const double *weight, const bool *falls, in
 }
 
 /* Alternating regressions along the axes of work, then running maxima for what is left. */
-static void guard(const struct bt_grid *g, const struct work *w, const bool *rises, double *value,
-                  const double *weight)
+static void guard(const struct bt_lattice *g, const struct work *w, const bool *rises,
+                  double *value, const double *weight)
 {
     int32_t n_rising = 0;
     for (int32_t a = 0; a < g->n_axes; a++) {
@@ -420,7 +426,7 @@ static void guard(const struct bt_grid *g, const struct work *w, const bool *ris
 
 /* Errors of one point absent, with the guard: a ninth (or third, or eighty-first) of the nodes at
  * a time gives way to its estimates, never two that are neighbours along an axis of work. */
-static void leave_one_out(struct bt_grid *g, struct work *w, const struct bt_grid_opts *opts,
+static void leave_one_out(struct bt_lattice *g, struct work *w, const struct bt_lattice_opts *opts,
                           const double *filled, double *differences)
 {
     enum { APART = 3, ROUNDS_MAX = 9 };
@@ -458,10 +464,10 @@ static void leave_one_out(struct bt_grid *g, struct work *w, const struct bt_gri
             }
         }
     }
-    g->along = bt_grid_error_of(differences, n);
+    g->along = bt_lattice_error_of(differences, n);
 }
 
-static void measure_errors(struct bt_grid *g, struct work *w, const struct bt_grid_opts *opts,
+static void measure_errors(struct bt_lattice *g, struct work *w, const struct bt_lattice_opts *opts,
                            const double *filled, double *differences)
 {
     leave_one_out(g, w, opts, filled, differences);
@@ -471,7 +477,7 @@ static void measure_errors(struct bt_grid *g, struct work *w, const struct bt_gr
             differences[n++] = -w->residual[0][i];
         }
     }
-    g->off_main = bt_grid_error_of(differences, n);
+    g->off_main = bt_lattice_error_of(differences, n);
     n = 0;
     for (int64_t i = 0; i < g->n_nodes; i++) {
         double e = g->measured[i] ? estimate(g, w, i, 0, false) : NAN;
@@ -479,25 +485,26 @@ static void measure_errors(struct bt_grid *g, struct work *w, const struct bt_gr
             differences[n++] = e - w->raw[i];
         }
     }
-    g->off_rest = bt_grid_error_of(differences, n);
+    g->off_rest = bt_lattice_error_of(differences, n);
     n = 0;
     for (int64_t i = 0; i < g->n_nodes; i++) {
         if (g->measured[i]) {
             differences[n++] = g->value[i] - w->raw[i];
         }
     }
-    g->guard_median = bt_grid_error_of(differences, n).median;
+    g->guard_median = bt_lattice_error_of(differences, n).median;
 }
 
-static void forget_switches(const struct bt_grid *g, struct work *w)
+static void forget_switches(const struct bt_lattice *g, struct work *w)
 {
     for (int32_t a = 0; a < g->n_axes; a++) {
         memset(w->falls[a], 0, (size_t)g->n_nodes * sizeof *w->falls[a]);
     }
 }
 
-static void guard_and_measure(struct bt_grid *g, struct work *w, const struct bt_grid_opts *opts,
-                              const double *filled, double *differences)
+static void guard_and_measure(struct bt_lattice *g, struct work *w,
+                              const struct bt_lattice_opts *opts, const double *filled,
+                              double *differences)
 {
     memcpy(g->value, filled, (size_t)g->n_nodes * sizeof *filled);
     for (int64_t i = 0; i < g->n_nodes; i++) {
@@ -511,12 +518,12 @@ static enum bt_code take(double **out, int64_t n, struct bt_error *err)
 {
     *out = malloc((size_t)n * sizeof **out);
     if (*out == NULL) {
-        BT_FAIL(err, BT_ERR_NOMEM, 0, "grid: no memory for %lld nodes", (long long)n);
+        BT_FAIL(err, BT_ERR_NOMEM, 0, "lattice: no memory for %lld nodes", (long long)n);
     }
     return BT_OK;
 }
 
-static enum bt_code take_work(struct bt_grid *g, struct work *w, struct bt_error *err)
+static enum bt_code take_work(struct bt_lattice *g, struct work *w, struct bt_error *err)
 {
     BT_TRY(take(&w->raw, g->n_nodes, err));
     BT_TRY(take(&w->estimate, g->n_nodes, err));
@@ -526,13 +533,14 @@ static enum bt_code take_work(struct bt_grid *g, struct work *w, struct bt_error
         BT_TRY(take(&w->residual[a], g->n_nodes, err));
         w->falls[a] = calloc((size_t)g->n_nodes, sizeof *w->falls[a]);
         if (w->falls[a] == NULL) {
-            BT_FAIL(err, BT_ERR_NOMEM, 0, "grid: no memory for %lld nodes", (long long)g->n_nodes);
+            BT_FAIL(err, BT_ERR_NOMEM, 0, "lattice: no memory for %lld nodes",
+                    (long long)g->n_nodes);
         }
     }
     BT_TRY(take(&g->value, g->n_nodes, err));
     g->measured = calloc((size_t)g->n_nodes, sizeof *g->measured);
     if (g->measured == NULL) {
-        BT_FAIL(err, BT_ERR_NOMEM, 0, "grid: no memory for %lld nodes", (long long)g->n_nodes);
+        BT_FAIL(err, BT_ERR_NOMEM, 0, "lattice: no memory for %lld nodes", (long long)g->n_nodes);
     }
     return BT_OK;
 }
@@ -543,14 +551,14 @@ static void give_work(struct work *w)
     free(w->estimate);
     free(w->weight);
     free(w->scratch);
-    for (int32_t a = 0; a < BT_GRID_AXES_MAX; a++) {
+    for (int32_t a = 0; a < BT_LATTICE_AXES_MAX; a++) {
         free(w->residual[a]);
         free(w->falls[a]);
     }
 }
 
-static enum bt_code build_values(struct bt_grid *g, struct work *w, const struct bt_grid_opts *opts,
-                                 struct bt_error *err)
+static enum bt_code build_values(struct bt_lattice *g, struct work *w,
+                                 const struct bt_lattice_opts *opts, struct bt_error *err)
 {
     estimate_all(g, w, false);
     double plain = score(g, w);
@@ -572,8 +580,8 @@ static enum bt_code build_values(struct bt_grid *g, struct work *w, const struct
     if (code == BT_OK) {
         memcpy(filled, g->value, (size_t)g->n_nodes * sizeof *filled);
         guard_and_measure(g, w, opts, filled, differences);
-        if (g->along.median > BT_GRID_STRICT_MEDIAN || g->along.p90 > BT_GRID_STRICT_P90) {
-            struct bt_grid_error strict = g->along;
+        if (g->along.median > BT_LATTICE_STRICT_MEDIAN || g->along.p90 > BT_LATTICE_STRICT_P90) {
+            struct bt_lattice_error strict = g->along;
             find_switches(g, opts->rises, w);
             guard_and_measure(g, w, opts, filled, differences);
             g->switches = g->along.p90 < strict.p90;
@@ -588,11 +596,11 @@ static enum bt_code build_values(struct bt_grid *g, struct work *w, const struct
     return code;
 }
 
-enum bt_code bt_grid_init(struct bt_grid *g, const struct bt_grid_point *points, int64_t n,
-                          const struct bt_grid_opts *opts, struct bt_error *err)
+enum bt_code bt_lattice_init(struct bt_lattice *g, const struct bt_lattice_point *points, int64_t n,
+                             const struct bt_lattice_opts *opts, struct bt_error *err)
 {
     BT_ASSERT(n >= 1 && opts->prior != NULL);
-    BT_ASSERT(opts->n_axes >= 1 && opts->n_axes <= BT_GRID_AXES_MAX);
+    BT_ASSERT(opts->n_axes >= 1 && opts->n_axes <= BT_LATTICE_AXES_MAX);
     memset(g, 0, sizeof *g);
     g->n_axes = opts->n_axes;
     struct work w = {0};
@@ -604,9 +612,9 @@ enum bt_code bt_grid_init(struct bt_grid *g, const struct bt_grid_point *points,
     for (int32_t a = 0; code == BT_OK && a < g->n_axes; a++) {
         g->stride[a] = g->n_nodes;
         g->n_nodes *= g->side[a];
-        if (g->n_nodes > BT_GRID_NODES_MAX) {
+        if (g->n_nodes > BT_LATTICE_NODES_MAX) {
             code = bt_error_set(err, BT_ERR_LIMIT, g->n_nodes, __FILE__, __LINE__,
-                                "grid: more than %d nodes", BT_GRID_NODES_MAX);
+                                "lattice: more than %d nodes", BT_LATTICE_NODES_MAX);
         }
     }
     if (code == BT_OK) {
@@ -620,14 +628,14 @@ enum bt_code bt_grid_init(struct bt_grid *g, const struct bt_grid_point *points,
     }
     give_work(&w);
     if (code != BT_OK) {
-        bt_grid_fini(g);
+        bt_lattice_fini(g);
     }
     return code;
 }
 
-void bt_grid_fini(struct bt_grid *g)
+void bt_lattice_fini(struct bt_lattice *g)
 {
-    for (int32_t a = 0; a < BT_GRID_AXES_MAX; a++) {
+    for (int32_t a = 0; a < BT_LATTICE_AXES_MAX; a++) {
         free(g->at[a]);
         free(g->log_at[a]);
     }
@@ -636,12 +644,12 @@ void bt_grid_fini(struct bt_grid *g)
     memset(g, 0, sizeof *g);
 }
 
-double bt_grid_eval(const struct bt_grid *g, const double at[BT_GRID_AXES_MAX],
-                    double clamped[BT_GRID_AXES_MAX])
+double bt_lattice_eval(const struct bt_lattice *g, const double at[BT_LATTICE_AXES_MAX],
+                       double clamped[BT_LATTICE_AXES_MAX])
 {
     int64_t base = 0;
-    double share[BT_GRID_AXES_MAX] = {0};
-    int32_t spanned[BT_GRID_AXES_MAX];
+    double share[BT_LATTICE_AXES_MAX] = {0};
+    int32_t spanned[BT_LATTICE_AXES_MAX];
     int32_t n_spanned = 0;
     for (int32_t a = 0; a < g->n_axes; a++) {
         double low = (double)g->at[a][0];
