@@ -49,7 +49,8 @@ struct bt_lattice_opts {
     const void *prior_context;       /* borrowed during creation */
 };
 
-/* Distribution of |exp(difference of logarithms) - 1|. */
+/* Distribution of |exp(difference of logarithms) - 1|. With n = 0 nothing could be left out: the
+ * zeroes beside it say nothing. */
 struct bt_lattice_error {
     int64_t n;
     double median; /* 0.05: five per cent */
