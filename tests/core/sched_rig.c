@@ -19,7 +19,12 @@ static void on_end(void *ctx, const struct bt_req_record *record)
     struct rig_user *u = &rig->users[record->user];
     u->n_ends++;
     u->record = *record;
-    rig->last_progress_step = rig->n_steps;
+    if (rig->trace != NULL) {
+        fprintf(rig->trace, "%lld us end %llu %s, %d tokens, %d cached, %d swaps, %d recomputes\n",
+                (long long)(rig->now_ns / 1000), (unsigned long long)record->user,
+                bt_outcome_name(record->outcome), record->n_output, record->n_cached,
+                record->n_preempt_swap, record->n_preempt_recompute);
+    }
 }
 
 static void on_tokens(void *ctx, uint64_t user, int32_t n_tokens, int64_t now_ns)
@@ -28,7 +33,6 @@ static void on_tokens(void *ctx, uint64_t user, int32_t n_tokens, int64_t now_ns
     struct rig_user *u = &rig->users[user];
     RIG_ASSERT(rig, u->n_ends == 0 && now_ns == rig->now_ns && n_tokens > 0);
     u->n_tokens += n_tokens;
-    rig->last_progress_step = rig->n_steps;
 }
 
 void rig_init(struct rig *rig, const struct bt_sched_opts *opts, uint64_t seed)
@@ -140,12 +144,12 @@ static int32_t block_tokens(const struct rig *rig, int32_t kv_class)
 
 static int64_t step_time(struct rig *rig)
 {
-    return rig->random ? (int64_t)bt_rng_below(&rig->rng, 2000) + 1 : 1000000;
+    return rig->random ? (int64_t)bt_rng_below(&rig->rng, 2000) + 1 : RIG_STEP_NS;
 }
 
 static int64_t copy_time(struct rig *rig)
 {
-    return rig->random ? (int64_t)bt_rng_below(&rig->rng, 6000) : 2000000;
+    return rig->random ? (int64_t)bt_rng_below(&rig->rng, 6000) : RIG_COPY_NS;
 }
 
 static void copy_block(const struct rig *rig, const uint64_t *from, int32_t src, uint64_t *to,

@@ -12,6 +12,10 @@
 
 enum { RIG_MAX_USERS = 96, RIG_MAX_COPIES = 16, RIG_MAX_COPY_BLOCKS = 192 };
 
+/* Times unless drawn at random. */
+static const int64_t RIG_STEP_NS = 1000000;
+static const int64_t RIG_COPY_NS = 2500000;
+
 /* What the test knows of a request; `user` in the scheduler is its index. */
 struct rig_user {
     struct bt_req_spec spec;
@@ -23,7 +27,6 @@ struct rig_user {
     int32_t n_ends; /* records delivered: exactly one */
     struct bt_req_record record;
     int32_t n_tokens; /* by on_tokens */
-    int32_t n_next;   /* generated tokens known to the executor */
     uint64_t hashes[64];
 };
 
@@ -42,8 +45,8 @@ struct rig {
     int64_t now_ns;
     int64_t device_free_ns;
     struct bt_rng rng;
-    bool random; /* draw times and acceptance; else 1 ms a step, 2 ms a copy, all accepted */
-    int32_t accept_percent;
+    bool random;            /* draw times */
+    int32_t accept_percent; /* of draft tokens, one by one */
 
     struct rig_user users[RIG_MAX_USERS];
     int32_t n_users, n_submitted;
@@ -54,7 +57,6 @@ struct rig {
     struct bt_result_seq *results[BT_MAX_INFLIGHT];
     int32_t n_flight;
     int64_t n_steps, n_stalls, n_seq_steps;
-    int64_t last_progress_step;
     struct rig_copy copies[RIG_MAX_COPIES];
 
     /* Content of [block][slot]: token identities. */
