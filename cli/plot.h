@@ -105,6 +105,22 @@ BT_NODISCARD enum bt_code bt_plot_pareto(struct bt_plots *p, const struct bt_plo
                                          const struct bt_slo *slos, int32_t n_slos,
                                          struct bt_error *err);
 
+/* One candidate of a figure "pareto". */
+struct bt_plot_point {
+    int32_t rank; /* from 1 */
+    const char *label;
+    const char *verdict; /* feasible, marginal, infeasible, unverified */
+    double cost_usd_per_h;
+    double latency_s, low_s, high_s; /* low and high: confidence interval, or NAN */
+};
+
+/* "pareto" from points in order of rank, all with a cost and a latency. `statistic` as in
+ * "e2e.p95"; limit_ns < 0: none. */
+BT_NODISCARD enum bt_code bt_plot_points(struct bt_plots *p, const struct bt_plot_opts *opts,
+                                         const struct bt_plot_point *points, int32_t n,
+                                         const char *statistic, int64_t limit_ns,
+                                         struct bt_error *err);
+
 /* Latencies of one run, in ns, each array ascending. */
 struct bt_plot_run {
     const char *name;
@@ -112,7 +128,15 @@ struct bt_plot_run {
     int64_t n_ttft;
     const int64_t *e2e_ns;
     int64_t n_e2e;
+    int64_t *memory; /* owned: what bt_plot_run_init took; else NULL */
 };
+
+/* Sorts the latencies of a run's finished requests; the first n_warmup that arrived are left out,
+ * as in its summary (warmup_requests). The name is borrowed. BT_ERR_NOMEM. */
+BT_NODISCARD enum bt_code bt_plot_run_init(struct bt_plot_run *run, const char *name,
+                                           const struct bt_req_record *records, int64_t n,
+                                           int64_t n_warmup, struct bt_error *err);
+void bt_plot_run_fini(struct bt_plot_run *run);
 
 /* "cdf": distribution of TTFT and E2E. Past 1,000 requests a curve keeps as many of them, half of
  * those in the top tenth. */

@@ -26,6 +26,11 @@ static inline const char *bt_plot_stem(const struct bt_plot_opts *opts, const ch
 BT_NODISCARD enum bt_code bt_plot_finish(struct bt_plots *p, const char *figure_name,
                                          const struct bt_plot_opts *opts, struct bt_error *err);
 
+enum { BT_STATISTIC_BYTES = 32 };
+
+/* "e2e.p95", as it is written after --slo. */
+void bt_plot_statistic(char out[BT_STATISTIC_BYTES], const struct bt_slo *slo);
+
 /* ---- writing a table ---- */
 
 struct bt_plot_rows {
@@ -52,8 +57,6 @@ void bt_rows_real(struct bt_plot_rows *t, double x);
 void bt_rows_int(struct bt_plot_rows *t, int64_t x);
 /* A time in ns as seconds; NaN when it is negative: it did not happen. */
 void bt_rows_ns(struct bt_plot_rows *t, int64_t ns);
-/* "e2e.p95", as it is written after --slo. */
-void bt_rows_statistic(struct bt_plot_rows *t, const struct bt_slo *slo);
 
 void bt_rows_end_row(struct bt_plot_rows *t);
 void bt_rows_end_block(struct bt_plot_rows *t);

@@ -2,6 +2,7 @@
 #include "cli/plot_files.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- rate ---- */
@@ -21,9 +22,11 @@ enum bt_code bt_plot_rate(struct bt_plots *p, const struct bt_plot_opts *opts,
         if (s > 0) {
             bt_rows_end_block(&t);
         }
+        char statistic[BT_STATISTIC_BYTES];
+        bt_plot_statistic(statistic, &slos[s]);
         for (int32_t i = 0; i < rate->n_probes; i++) {
             const struct bt_rate_probe *probe = &rate->probes[i];
-            bt_rows_statistic(&t, &slos[s]);
+            bt_rows_text(&t, statistic);
             bt_rows_real(&t, probe->rate_req_per_s);
             bt_rows_real(&t, probe->slo_value_s[s]);
             bt_rows_ns(&t, slos[s].limit_ns);
@@ -36,6 +39,64 @@ enum bt_code bt_plot_rate(struct bt_plots *p, const struct bt_plot_opts *opts,
 }
 
 /* ---- cdf ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Arrival of the first request after the warm-up; INT64_MIN without one. */
+static int64_t warmup_end(const struct bt_req_record *records, int64_t n, int64_t n_warmup,
+                          int64_t *scratch)
+{
+    if (n_warmup <= 0) {
+        return INT64_MIN;
+    }
+    if (n_warmup >= n) {
+        return INT64_MAX;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        scratch[i] = records[i].arrival_ns;
+    }
+    qsort(scratch, (size_t)n, sizeof scratch[0], by_value);
+    return scratch[n_warmup];
+}
+
+enum bt_code bt_plot_run_init(struct bt_plot_run *run, const char *name,
+                              const struct bt_req_record *records, int64_t n, int64_t n_warmup,
+                              struct bt_error *err)
+{
+    *run = (struct bt_plot_run){.name = name};
+    if (n == 0) {
+        return BT_OK;
+    }
+    int64_t *ttft = calloc(2 * (size_t)n, sizeof ttft[0]);
+    if (ttft == NULL) {
+        BT_FAIL(err, BT_ERR_NOMEM, 0, "figure cdf: no memory for %lld requests", (long long)n);
+    }
+    int64_t *e2e = ttft + n;
+    int64_t from_ns = warmup_end(records, n, n_warmup, ttft);
+    for (int64_t i = 0; i < n; i++) {
+        const struct bt_req_record *r = &records[i];
+        if (r->outcome == BT_OUTCOME_FINISHED && r->arrival_ns >= from_ns) {
+            ttft[run->n_ttft++] = r->first_token_ns - r->arrival_ns;
+            e2e[run->n_e2e++] = r->end_ns - r->arrival_ns;
+        }
+    }
+    qsort(ttft, (size_t)run->n_ttft, sizeof ttft[0], by_value);
+    qsort(e2e, (size_t)run->n_e2e, sizeof e2e[0], by_value);
+    run->memory = ttft;
+    run->ttft_ns = ttft;
+    run->e2e_ns = e2e;
+    return BT_OK;
+}
+
+void bt_plot_run_fini(struct bt_plot_run *run)
+{
+    free(run->memory);
+    *run = (struct bt_plot_run){0};
+}
 
 enum { CURVE_POINTS = 1000 };
 

@@ -90,10 +90,8 @@ void bt_rows_ns(struct bt_plot_rows *t, int64_t ns)
     bt_rows_real(t, ns < 0 ? NAN : (double)ns / 1e9);
 }
 
-void bt_rows_statistic(struct bt_plot_rows *t, const struct bt_slo *slo)
+void bt_plot_statistic(char out[BT_STATISTIC_BYTES], const struct bt_slo *slo)
 {
-    char name[64];
-    (void)snprintf(name, sizeof name, "%s.%s", bt_slo_metric_name(slo->metric),
+    (void)snprintf(out, BT_STATISTIC_BYTES, "%s.%s", bt_slo_metric_name(slo->metric),
                    bt_stat_name(slo->stat));
-    bt_rows_text(t, name);
 }

@@ -82,7 +82,7 @@ do for [m in "ttft e2e"] {
                     set label i known(SHARE[i]) ? \
                         sprintf("P%g limit %s", 100 * SHARE[i], seconds(LIMIT[i])) : \
                         sprintf("limit %s", seconds(LIMIT[i])) \
-                        at first LIMIT[i], graph 1 center offset 0, 0.7 font "Arial,9" tc rgb INK
+                        at first LIMIT[i], screen 1 - 78.0 / H center font "Arial,9" tc rgb INK
                 }
             }
         }

@@ -58,11 +58,12 @@ unset grid
 unset key
 set xlabel columns noenhanced tc rgb INK offset 0, -1.2
 do for [i = 1 : n_columns] {
-    set label i COLUMN[i] at first i, graph 0 center offset 0, -0.9 noenhanced tc rgb INK
+    set label i COLUMN[i] at first i, screen 1 - (72.0 + n_rows * CELL_H + 16) / H center \
+        noenhanced tc rgb INK
 }
 set label 500 rows at graph 0, graph 1 right offset -1, 0.8 noenhanced font "Arial,10" tc rgb GREY
 do for [i = 1 : n_rows] {
-    set label 100 + i ROW[i] at graph 0, first i right offset -1, 0 noenhanced tc rgb INK
+    set label 100 + i ROW[i] at screen (LEFT - 10) / W, first i right noenhanced tc rgb INK
 }
 
 # Light to dark blue, even in lightness, so that it also reads in grey.

@@ -33,7 +33,7 @@ stats DATA using \
      x_high = most(x_high, most(FULL[i], bar(8))), $8) nooutput
 
 # The labels get what room they need, up to a third of the width.
-LEFT = most(80, least(W / 3.0, 24 + 6.6 * longest))
+LEFT = most(80.0, least(W / 3.0, 24 + 6.6 * longest))
 set lmargin at screen LEFT / W
 set rmargin at screen 1 - 36.0 / W
 set tmargin at screen 1 - 88.0 / H
@@ -46,7 +46,7 @@ set border 1
 unset ytics
 set key at graph 0, screen 1 - 64.0 / H left center horizontal maxrows 1 font "Arial,10"
 do for [i = 1 : N] {
-    set label i LABEL[i] at graph 0, first i right offset -0.8, 0 noenhanced font "Arial,10" \
+    set label i LABEL[i] at screen (LEFT - 8) / W, first i right noenhanced font "Arial,10" \
         tc rgb INK
     if (OVER[i] > 1e-3) {
         set label N + i sprintf("does not fit: %s GB too much", short(OVER[i])) \

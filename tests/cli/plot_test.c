@@ -366,6 +366,82 @@ Test(plot, map)
     expect_pictures(&p, "out", "map");
 }
 
+static struct bt_plan_candidate sample_candidate(const char *gpu, enum bt_verdict verdict,
+                                                 double cost, double latency, bool simulated)
+{
+    static struct bt_summary
+        summary; /* that there is one is what counts; its numbers are not asked */
+    struct bt_plan_candidate c = {.verdict = verdict,
+                                  .cards = 2,
+                                  .cost_usd_per_h = cost,
+                                  .simulated = simulated,
+                                  .summary = simulated ? &summary : NULL};
+    (void)snprintf(c.config.gpu, sizeof c.config.gpu, "%s", gpu);
+    c.config.tp = 1;
+    c.memory.weights = BT_WEIGHT_INT8;
+    c.memory.kv = BT_KV_FP16;
+    c.ci[0] = (struct bt_plan_ci){
+        .mean_s = latency, .low_s = latency - 0.25, .high_s = latency + 0.25, .n_seeds = 4};
+    return c;
+}
+
+Test(plot, pareto)
+{
+    struct bt_plan_candidate candidates[] = {
+        sample_candidate("l40s", BT_FEASIBLE, 2, 1.25, true),
+        sample_candidate("h200", BT_FEASIBLE, 4, 0.75, true),
+        sample_candidate("a100-80-sxm", BT_MARGINAL, 3, 1.375, true),
+        sample_candidate("mi300x", BT_UNVERIFIED, NAN, 0.5, true),
+        sample_candidate("l4", BT_INFEASIBLE, 1, 5, true),
+        sample_candidate("a10", BT_INFEASIBLE, 1, 9, false),
+    };
+    candidates[1].config.tp = 2;
+    candidates[2].ci[0].n_seeds = 1;
+    const struct bt_plan_answer answer = {.n_candidates = 6, .candidates = candidates};
+    struct bt_plots p = open_in("out");
+    struct bt_error err = {0};
+    cr_assert_eq(bt_plot_pareto(&p, NULL, &answer, slos, 2, &err), BT_OK, "%s", err.msg);
+    expect_text("out/pareto.tsv",
+                "# rank\tlabel\tverdict\tcost_usd_per_h\tlatency_s\tlatency_low_s\tlatency_high_s\t"
+                "statistic\tlimit_s\n"
+                "1\t2 × l40s, int8, KV fp16\tfeasible\t2.0\t1.25\t1.0\t1.5\te2e.p95\t1.5\n"
+                "2\t2 × h200 (TP 2), int8, KV fp16\tfeasible\t4.0\t0.75\t0.5\t1.0\te2e.p95\t1.5\n"
+                "3\t2 × a100-80-sxm, int8, KV fp16\tmarginal\t3.0\t1.375\tNaN\tNaN\te2e.p95\t1.5\n"
+                "5\t2 × l4, int8, KV fp16\tinfeasible\t1.0\t5.0\t4.75\t5.25\te2e.p95\t1.5\n"
+                "\n\n"
+                "# front_cost_usd_per_h\tfront_latency_s\n"
+                "1.0\t5.0\n"
+                "2.0\t1.25\n"
+                "4.0\t0.75\n");
+    expect_pictures(&p, "out", "pareto");
+    const struct bt_plan_answer unpriced = {.n_candidates = 1, .candidates = &candidates[3]};
+    cr_assert_eq(bt_plot_pareto(&p, NULL, &unpriced, slos, 2, &err), BT_OK, "%s", err.msg);
+    cr_expect_eq(p.n_figures, 1, "nothing to draw");
+}
+
+Test(plot, latencies_of_finished_requests_after_the_warm_up)
+{
+    static const struct bt_req_record records[] = {
+        {.arrival_ns = 50, .first_token_ns = 59, .end_ns = 80, .outcome = BT_OUTCOME_FINISHED},
+        {.arrival_ns = 10, .first_token_ns = 11, .end_ns = 90, .outcome = BT_OUTCOME_FINISHED},
+        {.arrival_ns = 30, .first_token_ns = 33, .end_ns = 95, .outcome = BT_OUTCOME_TIMED_OUT},
+        {.arrival_ns = 40, .first_token_ns = 44, .end_ns = 99, .outcome = BT_OUTCOME_FINISHED},
+    };
+    struct bt_plot_run run;
+    struct bt_error err = {0};
+    cr_assert_eq(bt_plot_run_init(&run, "r", records, 4, 1, &err), BT_OK);
+    cr_assert(run.n_ttft == 2 && run.n_e2e == 2);
+    cr_expect(run.ttft_ns[0] == 4 && run.ttft_ns[1] == 9);
+    cr_expect(run.e2e_ns[0] == 30 && run.e2e_ns[1] == 59);
+    bt_plot_run_fini(&run);
+    cr_assert_eq(bt_plot_run_init(&run, "r", records, 4, 0, &err), BT_OK);
+    cr_expect_eq(run.n_ttft, 3);
+    bt_plot_run_fini(&run);
+    cr_assert_eq(bt_plot_run_init(&run, "r", records, 4, 4, &err), BT_OK);
+    cr_expect_eq(run.n_ttft, 0);
+    bt_plot_run_fini(&run);
+}
+
 /* ---- odd inputs ---- */
 
 Test(plot, same_input_gives_the_same_pictures)
