@@ -3,6 +3,7 @@
 #include "cli/plan_json.h"
 #include "cli/plan_question.h"
 #include "cli/progress.h"
+#include "cli/record.h"
 #include "cli/scenario_opts.h"
 #include "cli/world.h"
 
@@ -122,6 +123,11 @@ static enum bt_code search(struct bt_cli *cli, struct planning *p, struct bt_err
     bt_progress_finish(&p->progress);
     if (code == BT_OK) {
         code = answer(cli, p, &spec, &a, err);
+        struct bt_record record;
+        bt_record_begin(&record, cli, &p->world, &p->run, p->scenario.name,
+                        p->scenario.workload.file, p->scenario.base.stack);
+        bt_record_plan(&record, &spec, &a);
+        bt_record_end(&record);
         bt_plan_answer_fini(&a);
     }
     return code;

@@ -2,9 +2,11 @@
 #include "cli/cmd.h"
 #include "cli/config_opts.h"
 #include "cli/metrics_json.h"
+#include "cli/record.h"
 #include "cli/replay_compare.h"
 #include "cli/run_table.h"
 #include "cli/simulate.h"
+#include "db/store.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -193,6 +195,12 @@ static enum bt_code one_run(struct bt_cli *cli, struct replay *r, struct bt_erro
         }
         if (code == BT_OK) {
             code = write_run(cli, r, &s, err);
+        }
+        if (code == BT_OK) {
+            struct bt_record record;
+            bt_record_begin(&record, cli, &r->world, &r->run, "", r->trace_path, r->config.stack);
+            bt_record_simulation(&record, 0, "", &s);
+            bt_record_end(&record);
         }
     }
     bt_simulation_fini(&s);

@@ -2,9 +2,11 @@
 #include "cli/cmd.h"
 #include "cli/config_opts.h"
 #include "cli/metrics_json.h"
+#include "cli/record.h"
 #include "cli/run_table.h"
 #include "cli/scenario_opts.h"
 #include "cli/simulate.h"
+#include "db/store.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@ struct simulate {
     struct bt_scenario scenario;
     struct bt_run_opts run;
     double warmup;
+    struct bt_record record;
 };
 
 /* A file for each run when there are several: "x.csv" becomes "x.3.csv". */
@@ -68,15 +71,24 @@ static enum bt_code one(struct bt_cli *cli, struct simulate *m, int64_t i, int64
     if (label[0] == '\0') {
         (void)snprintf(label, sizeof label, "%s", m->scenario.name);
     }
-    struct bt_simulation_opts opts = {.config = &config,
-                                      .run = &m->run,
-                                      .warmup = m->warmup,
-                                      .keep_records = m->run.per_request != NULL,
-                                      .keep_samples = m->run.timeseries != NULL,
-                                      .label = label};
+    struct bt_simulation_opts opts = {
+        .config = &config,
+        .run = &m->run,
+        .warmup = m->warmup,
+        .records_max = m->run.per_request != NULL ? INT64_MAX : BT_STORE_REQUESTS_MAX,
+        .keep_samples = m->run.timeseries != NULL,
+        .label = label};
     struct bt_simulation s;
     BT_TRY(bt_simulation_run(cli, &m->world, &opts, &s, err));
     enum bt_code code = s.fits ? write_files(m, &s, i, total, err) : BT_OK;
+    /* The first run tells that the input is good; what follows is recorded as it comes. */
+    if (code == BT_OK && i == 0) {
+        bt_record_begin(&m->record, cli, &m->world, &m->run, m->scenario.name,
+                        m->scenario.workload.file, config.stack);
+    }
+    if (code == BT_OK) {
+        bt_record_simulation(&m->record, (int32_t)i, label, &s);
+    }
     if (cli->format == BT_OUT_TABLE) {
         bt_out_append(runs, bt_runs_row(label, &s));
         if (!s.fits) {
@@ -124,6 +136,7 @@ static enum bt_code all(struct bt_cli *cli, struct simulate *m, struct bt_error 
     if (code == BT_OK) {
         code = bt_cli_write(cli, doc, cli->format == BT_OUT_TABLE ? &bt_runs_view : NULL, err);
     }
+    bt_record_end(&m->record);
     json_decref(doc);
     return code;
 }

@@ -14,7 +14,7 @@ enum { SAMPLES_WANTED = 1000 };
 struct watcher {
     struct bt_kept *kept;
     struct bt_progress progress;
-    bool keep_records;
+    int64_t records_max;
 };
 
 static bool grow(void **p, int64_t *cap, int64_t n, size_t size)
@@ -36,7 +36,7 @@ static void on_record(void *ctx, const struct bt_req_record *r)
 {
     struct watcher *w = ctx;
     struct bt_kept *k = w->kept;
-    if (!w->keep_records) {
+    if (k->n_records >= w->records_max) {
         return;
     }
     if (!grow((void **)&k->records, &k->cap_records, k->n_records, sizeof *k->records)) {
@@ -82,7 +82,7 @@ static enum bt_code run(const struct bt_cli *cli, const struct bt_world *w,
                         const struct bt_simulation_opts *opts, struct bt_simulation *out,
                         struct bt_error *err)
 {
-    struct watcher watcher = {.kept = &out->kept, .keep_records = opts->keep_records};
+    struct watcher watcher = {.kept = &out->kept, .records_max = opts->records_max};
     bt_progress_start(&watcher.progress, opts->label, NULL, cli->quiet);
     struct bt_source *source = NULL;
     struct bt_sim_hooks *hooks = NULL;

@@ -33,8 +33,8 @@ struct bt_simulation {
 struct bt_simulation_opts {
     const struct bt_config *config;
     const struct bt_run_opts *run;
-    double warmup; /* resolved */
-    bool keep_records;
+    double warmup;       /* resolved */
+    int64_t records_max; /* requests kept: the first so many that end */
     bool keep_samples;
     const char *label; /* of the progress bar */
 };
