@@ -127,7 +127,7 @@ static enum bt_code search(struct bt_cli *cli, struct planning *p, struct bt_err
         bt_record_begin(&record, cli, &p->world, &p->run, p->scenario.name,
                         p->scenario.workload.file, p->scenario.base.stack);
         bt_record_plan(&record, &spec, &a);
-        bt_record_end(&record);
+        bt_record_end(&record, true);
         bt_plan_answer_fini(&a);
     }
     return code;

@@ -36,6 +36,9 @@ static json_t *probe_rows(const struct bt_max_rate *m, const struct bt_run_opts 
             (void)snprintf(name, sizeof name, "%s_%s_s", bt_slo_metric_name(run->slos[k].metric),
                            bt_stat_name(run->slos[k].stat));
             bt_out_set(row, name, bt_out_real(p->slo_value_s[k]));
+            (void)snprintf(name, sizeof name, "%s_met_fraction",
+                           bt_slo_metric_name(run->slos[k].metric));
+            bt_out_set(row, name, bt_out_real(p->met_fraction[k]));
         }
         bt_out_set(row, "bottleneck", bt_out_text(bt_bottleneck_name(p->bottleneck)));
         bt_out_append(rows, row);
@@ -58,9 +61,25 @@ static json_t *broken_name(const struct bt_max_rate *m, const struct bt_run_opts
 static const struct bt_out_part RATE_PARTS[] = {
     {.kind = BT_OUT_FIELDS, .path = "max_rate"},
     {.kind = BT_OUT_ROWS, .path = "probes", .title = "What was tried"},
+    {.kind = BT_OUT_LINES, .path = "remarks"},
 };
 static const struct bt_out_view RATE_VIEW = {
-    .parts = RATE_PARTS, .n_parts = 2, .csv_rows = "probes"};
+    .parts = RATE_PARTS, .n_parts = 3, .csv_rows = "probes"};
+
+/* What the numbers do not say of themselves. */
+static json_t *rate_remarks(const struct bt_max_rate *m)
+{
+    json_t *lines = bt_out_list();
+    char line[320];
+    if (m->hopeless) {
+        (void)snprintf(line, sizeof line,
+                       "No rate can hold: a percentile counts all requests, and %.1f%% are longer "
+                       "than max_model_len or the KV pool; see --over-length and --max-model-len.",
+                       100 * m->unservable_fraction);
+        bt_out_append(lines, bt_out_text(line));
+    }
+    return lines;
+}
 
 static enum bt_code max_rate_of(struct bt_cli *cli, struct replay *r, const struct bt_deploy *d,
                                 const struct bt_deploy *degrade, struct bt_error *err)
@@ -87,6 +106,7 @@ static enum bt_code max_rate_of(struct bt_cli *cli, struct replay *r, const stru
     bt_out_set(o, "bottleneck", bt_out_text(bt_bottleneck_name(m.bottleneck)));
     bt_out_set(doc, "max_rate", o);
     bt_out_set(doc, "probes", probe_rows(&m, &r->run));
+    bt_out_set(doc, "remarks", rate_remarks(&m));
     cli->answer_is_no = m.rate_req_per_s <= 0;
     enum bt_code code = bt_cli_write(cli, doc, &RATE_VIEW, err);
     json_decref(doc);
@@ -177,8 +197,10 @@ static enum bt_code one_run(struct bt_cli *cli, struct replay *r, struct bt_erro
     struct bt_simulation_opts opts = {.config = &r->config,
                                       .run = &r->run,
                                       .warmup = isnan(r->run.warmup) ? 0 : r->run.warmup,
-                                      .keep_records = r->run.per_request != NULL ||
-                                                      bt_args_given(&cli->args, "compare"),
+                                      .records_max = r->run.per_request != NULL ||
+                                                             bt_args_given(&cli->args, "compare")
+                                                         ? INT64_MAX
+                                                         : BT_STORE_REQUESTS_MAX,
                                       .keep_samples = r->run.timeseries != NULL,
                                       .label = "replay"};
     struct bt_simulation s;
@@ -200,7 +222,7 @@ static enum bt_code one_run(struct bt_cli *cli, struct replay *r, struct bt_erro
             struct bt_record record;
             bt_record_begin(&record, cli, &r->world, &r->run, "", r->trace_path, r->config.stack);
             bt_record_simulation(&record, 0, "", &s);
-            bt_record_end(&record);
+            bt_record_end(&record, true);
         }
     }
     bt_simulation_fini(&s);

@@ -136,7 +136,7 @@ static enum bt_code all(struct bt_cli *cli, struct simulate *m, struct bt_error 
     if (code == BT_OK) {
         code = bt_cli_write(cli, doc, cli->format == BT_OUT_TABLE ? &bt_runs_view : NULL, err);
     }
-    bt_record_end(&m->record);
+    bt_record_end(&m->record, code == BT_OK);
     json_decref(doc);
     return code;
 }

@@ -208,14 +208,18 @@ void bt_record_plan(struct bt_record *r, const struct bt_plan_spec *spec,
     free(rows);
 }
 
-void bt_record_end(struct bt_record *r)
+void bt_record_end(struct bt_record *r, bool keep)
 {
     if (r->store == NULL) {
         return;
     }
     struct bt_error err = {0};
-    if (ok(r, bt_store_end_run(r->store, r->run_id, BT_RUN_DONE, &err), &err)) {
-        bt_cli_note(r->cli, "recorded as run %lld", (long long)r->run_id);
+    enum bt_code code = keep ? bt_store_end_run(r->store, r->run_id, BT_RUN_DONE, &err)
+                             : bt_store_delete_run(r->store, r->run_id, &err);
+    if (ok(r, code, &err)) {
+        if (keep) {
+            bt_cli_note(r->cli, "recorded as run %lld", (long long)r->run_id);
+        }
         bt_store_close(r->store);
     }
     r->store = NULL;

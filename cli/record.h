@@ -36,8 +36,9 @@ void bt_record_simulation(struct bt_record *r, int32_t i, const char *label,
 void bt_record_plan(struct bt_record *r, const struct bt_plan_spec *spec,
                     const struct bt_plan_answer *a);
 
-/* Ends the run, tells its number on stderr, closes the store. */
-void bt_record_end(struct bt_record *r);
+/* Ends the run, tells its number on stderr, closes the store; keep false: the command has failed
+ * after all, and nothing of the run is left. */
+void bt_record_end(struct bt_record *r, bool keep);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
--- Customer support on a 13B model: the cheapest way to hold P95 under 1.5 s at 50 requests a second.
+-- Customer support on a 13B model: the cheapest way to hold P95 under 1.5 s at 50 requests/s.
 --
 -- Teaches: the whole search. GPUs, tensor parallelism, quantisation of weights and activations, KV
 -- cache type and block size, preemption and speculation are searched together, because they

@@ -42,6 +42,9 @@ static enum bt_code probe(struct hunt *h, double scale, bool *holds, struct bt_e
                               .holds = r.holds,
                               .bottleneck = r.bottleneck};
     memcpy(p.slo_value_s, r.slo_value_s, sizeof p.slo_value_s);
+    memcpy(p.met_fraction, r.met_fraction, sizeof p.met_fraction);
+    h->out->unservable_fraction = r.unservable_fraction;
+    h->out->hopeless = h->out->hopeless || bt_trial_is_hopeless(h->spec, &r);
     insert_probe(h->out, &p);
     bool first_bad = !r.holds && !(h->out->first_bad_req_per_s <= p.rate_req_per_s);
     if (first_bad) {
@@ -70,7 +73,7 @@ enum bt_code bt_rate_search(const struct bt_plan_spec *spec, const struct bt_pla
     double good = 0, bad = 0;
     double scale = 1;
     /* Doubling or halving brackets the edge. */
-    while (out->n_probes < MAX_PROBES && (good == 0 || bad == 0)) {
+    while (out->n_probes < MAX_PROBES && (good == 0 || bad == 0) && !out->hopeless) {
         bool holds = false;
         BT_TRY(probe(&h, scale, &holds, err));
         if (holds) {

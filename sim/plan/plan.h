@@ -180,6 +180,7 @@ struct bt_rate_probe {
     double rate_req_per_s;
     bool holds;
     double slo_value_s[BT_MAX_SLOS];
+    double met_fraction[BT_MAX_SLOS]; /* of all requests, those within the limit */
     enum bt_bottleneck bottleneck;
 };
 struct bt_max_rate {
@@ -187,6 +188,8 @@ struct bt_max_rate {
     double first_bad_req_per_s;
     int32_t n_probes;
     struct bt_rate_probe probes[64]; /* in order of rate */
+    double unservable_fraction;      /* requests that no rate could serve: too long */
+    bool hopeless;                   /* .. and they alone break an SLO */
     int32_t broken_slo;              /* index of the SLO that breaks first */
     enum bt_bottleneck bottleneck;   /* at the first rate that breaks */
 };

@@ -101,6 +101,13 @@ void bt_search_describe(const struct bt_plan_spec *spec, const struct bt_trial_r
         return;
     }
     const struct bt_slo *slo = &spec->slos[r->broken_slo];
+    if (bt_trial_is_hopeless(spec, r)) {
+        snprintf(out, out_bytes,
+                 "%s.%s cannot hold: %.1f%% of the requests are over max_model_len or the KV pool",
+                 bt_slo_metric_name(slo->metric), bt_stat_name(slo->stat),
+                 100 * r->unservable_fraction);
+        return;
+    }
     double limit_s = (double)slo->limit_ns / 1e9;
     double v = r->slo_value_s[r->broken_slo];
     const char *metric = bt_slo_metric_name(slo->metric), *stat = bt_stat_name(slo->stat);

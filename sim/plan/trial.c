@@ -102,6 +102,9 @@ static void judge(const struct bt_plan_spec *spec, const struct watch *w, bool s
     out->broken_slo = -1;
     out->stopped = stopped;
     out->bottleneck = s->bottleneck;
+    int64_t unservable =
+        s->rejected_by[BT_REJECT_OVER_LENGTH] + s->rejected_by[BT_REJECT_NEVER_FITS];
+    out->unservable_fraction = s->arrived > 0 ? (double)unservable / (double)s->arrived : 0;
     out->kv_peak_fraction =
         s->kv_blocks_total > 0 ? (double)s->kv_blocks_peak / (double)s->kv_blocks_total : 0;
     for (int32_t i = 0; i < spec->n_slos; i++) {
@@ -124,6 +127,12 @@ static void judge(const struct bt_plan_spec *spec, const struct watch *w, bool s
         out->holds = false;
         out->headroom_broken = true;
     }
+}
+
+bool bt_trial_is_hopeless(const struct bt_plan_spec *spec, const struct bt_trial_result *r)
+{
+    return r->broken_slo >= 0 &&
+           r->unservable_fraction > 1 - share_needed(spec->slos[r->broken_slo].stat);
 }
 
 static int64_t warmup_until(const struct bt_plan_spec *spec, const struct bt_trial *t)

@@ -124,9 +124,18 @@ static const struct bt_slo slos[] = {
 static struct bt_max_rate sample_rate(void)
 {
     struct bt_max_rate r = {.rate_req_per_s = 20, .first_bad_req_per_s = 22.5, .n_probes = 3};
-    r.probes[0] = (struct bt_rate_probe){10, true, {0.75, 0.125}, BT_BOTTLENECK_ARRIVALS};
-    r.probes[1] = (struct bt_rate_probe){20, true, {1.25, 0.25}, BT_BOTTLENECK_BANDWIDTH};
-    r.probes[2] = (struct bt_rate_probe){22.5, false, {40, NAN}, BT_BOTTLENECK_KV};
+    r.probes[0] = (struct bt_rate_probe){.rate_req_per_s = 10,
+                                         .holds = true,
+                                         .slo_value_s = {0.75, 0.125},
+                                         .bottleneck = BT_BOTTLENECK_ARRIVALS};
+    r.probes[1] = (struct bt_rate_probe){.rate_req_per_s = 20,
+                                         .holds = true,
+                                         .slo_value_s = {1.25, 0.25},
+                                         .bottleneck = BT_BOTTLENECK_BANDWIDTH};
+    r.probes[2] = (struct bt_rate_probe){.rate_req_per_s = 22.5,
+                                         .holds = false,
+                                         .slo_value_s = {40, NAN},
+                                         .bottleneck = BT_BOTTLENECK_KV};
     return r;
 }
 
@@ -461,7 +470,10 @@ Test(plot, same_input_gives_the_same_pictures)
 Test(plot, one_probe_none_holds_and_one_row)
 {
     struct bt_max_rate rate = {.n_probes = 1};
-    rate.probes[0] = (struct bt_rate_probe){5, false, {NAN, 3}, BT_BOTTLENECK_COMPUTE};
+    rate.probes[0] = (struct bt_rate_probe){.rate_req_per_s = 5,
+                                            .holds = false,
+                                            .slo_value_s = {NAN, 3},
+                                            .bottleneck = BT_BOTTLENECK_COMPUTE};
     struct bt_plots p = open_in("out");
     struct bt_error err = {0};
     cr_assert_eq(bt_plot_rate(&p, NULL, &rate, slos, 2, &err), BT_OK, "%s", err.msg);

@@ -27,8 +27,8 @@ static void config_at(void *ctx, int64_t i, struct bt_config *c)
     (void)ctx;
     static const char *const gpus[] = {"h200", "a100"};
     bt_config_init(c);
-    strcpy(c->model, "llama-2-7b");
-    strcpy(c->gpu, gpus[i % 2]);
+    snprintf(c->model, sizeof c->model, "llama-2-7b");
+    snprintf(c->gpu, sizeof c->gpu, "%s", gpus[i % 2]);
     static const int32_t weights[] = {BT_WEIGHT_FP16, BT_WEIGHT_INT8, BT_WEIGHT_INT4_G128};
     c->weights = weights[i / 2 % 3];
     c->kv_dtype = i / 6 % 2 == 0 ? BT_KV_FP16 : BT_KV_INT8;
