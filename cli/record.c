@@ -1,12 +1,12 @@
 #include "cli/record.h"
 
+#include "cli/build_info.h"
 #include "cli/config_opts.h"
 #include "cli/metrics_json.h"
 #include "cli/plan_json.h"
 #include "db/sha256.h"
 #include "db/store.h"
 
-#include "build_info.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
