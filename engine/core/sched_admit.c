@@ -141,16 +141,16 @@ static void preempt_for(struct bt_sched *s, struct bt_plan_buf *p, uint64_t key,
             n_victims++;
         }
     }
-    int32_t mark = n_victims == s->n_resident ? 0 : s->opts.watermark_blocks;
     int32_t n_leaving = s->n_resident - s->n_running - s->n_swapping_in;
-    if (n_victims == 0 || to_come + gain < need + mark) {
-        return;
+    int64_t target = (int64_t)need + s->opts.watermark_blocks;
+    if (to_come + gain < target) {
+        /* The watermark does not bind the only one: then all must go. */
+        bool alone = n_victims + n_leaving == s->n_resident && to_come + gain >= need;
+        target = alone ? INT64_MAX : target;
+        n_victims = alone ? n_victims : 0;
     }
     bool slot_wanted = slot_short && n_leaving == 0;
-    for (int32_t i = s->n_run - 1; n_victims > 0; i--) {
-        if (to_come >= need + mark && !slot_wanted) {
-            break;
-        }
+    for (int32_t i = s->n_run - 1; n_victims > 0 && (to_come < target || slot_wanted); i--) {
         int32_t slot = s->run_slot[i];
         if (s->seqs[slot].known == s->seqs[slot].limit) {
             continue;
@@ -243,6 +243,7 @@ static void admit_now(struct bt_sched *s, struct bt_plan_buf *p, uint32_t req, c
 {
     struct bt_req *r = &s->reqs[req];
     bt_queue_remove(&s->waiting, req);
+    s->urgent_need = 0;
     int32_t slot = bt_sched_slot_take(s, req);
     struct bt_seq *q = &s->seqs[slot];
     take_blocks(s, p, slot, f);
@@ -303,6 +304,14 @@ static bool whole_prompt_fits(const struct bt_sched *s, const struct bt_req *r, 
     return left <= 1 || left <= tokens_left(s, r->key);
 }
 
+/* Whether the head of the queue is of a more urgent class than the last of those running. */
+static bool may_preempt(const struct bt_sched *s)
+{
+    return s->opts.order == BT_ORDER_PRIORITY && s->opts.priority_preempts && s->waiting.n > 0 &&
+           s->n_run > 0 &&
+           bt_order_class(bt_queue_top(&s->waiting).key) < bt_order_class(s->run_key[s->n_run - 1]);
+}
+
 static enum bt_block_reason try_admit(struct bt_sched *s, struct bt_plan_buf *p, uint32_t req,
                                       bool batch_open, int64_t now_ns)
 {
@@ -316,6 +325,8 @@ static enum bt_block_reason try_admit(struct bt_sched *s, struct bt_plan_buf *p,
     if ((!row || !memory_fits(s, f.need)) && s->opts.order == BT_ORDER_PRIORITY &&
         s->opts.priority_preempts) {
         preempt_for(s, p, r->key, f.need, !row, now_ns);
+        s->urgent_need = may_preempt(s) ? f.need + s->opts.watermark_blocks : 0;
+        s->urgent_class = bt_order_class(r->key);
         f = fit_of(s, r);
         row = s->n_resident < s->seqs_auto.limit;
     }
@@ -383,20 +394,13 @@ void bt_sched_resume_swapped(struct bt_sched *s, struct bt_plan_buf *p)
     }
 }
 
-/* Whether the head of the queue is of a more urgent class than the last of those running. */
-static bool may_preempt(const struct bt_sched *s)
-{
-    return s->opts.order == BT_ORDER_PRIORITY && s->opts.priority_preempts && s->waiting.n > 0 &&
-           s->n_run > 0 &&
-           bt_order_class(bt_queue_top(&s->waiting).key) < bt_order_class(s->run_key[s->n_run - 1]);
-}
-
 void bt_sched_admit(struct bt_sched *s, struct bt_plan_buf *p, enum bt_admit_scope scope,
                     int64_t now_ns)
 {
     bool batch_open =
         s->opts.batching == BT_BATCHING_CONTINUOUS || (s->n_resident == 0 && s->swapped.n == 0);
     bool window_used = false;
+    s->urgent_need = 0;
     s->block = BT_BLOCK_NONE;
     while (s->block == BT_BLOCK_NONE) {
         /* A static batch takes its own back before it may end and another start. */

@@ -110,6 +110,9 @@ struct bt_sched {
     int32_t k_plan;          /* draft tokens a sequence, 0: no speculation */
     int32_t deferred_blocks; /* wanted by decodes that wait for pending blocks */
     bool preempted;          /* for memory, in this plan */
+    /* Blocks that an urgent head waits for, its victims being on their way out; 0: none. */
+    int32_t urgent_need;
+    uint32_t urgent_class;
 
     struct bt_plan_buf *plans; /* [inflight_max], ring by step_id */
     int64_t next_step;
@@ -190,6 +193,8 @@ void bt_sched_mark_pending(struct bt_sched *s, int32_t slot);
 void bt_sched_preempt(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int64_t now_ns);
 bool bt_sched_grow(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int32_t n_tokens,
                    int64_t now_ns);
+/* Blocks that a running sequence must leave to a more urgent head that waits for them. */
+int32_t bt_sched_reserved_blocks(const struct bt_sched *s, int32_t slot);
 int32_t bt_sched_exclusive_blocks(const struct bt_sched *s, int32_t slot);
 void bt_sched_add_blocks(struct bt_sched *s, struct bt_seq *q, int32_t n);
 void bt_sched_drop_block(struct bt_sched *s, int32_t block, int32_t n_tokens, uint8_t kv_class);

@@ -44,9 +44,9 @@ static int32_t draft_tokens(struct bt_sched *s, int32_t slot, int64_t *budget)
         return 0;
     }
     int32_t block_tokens = bt_sched_block_tokens(s, q->kv_class);
+    int32_t keep = s->opts.watermark_blocks + bt_sched_reserved_blocks(s, slot);
     while (q->cap_tokens < q->ctx + 1 + k) {
-        bool got = q->n_blocks < s->table_cap &&
-                   bt_kv_n_available(s->kv) > s->opts.watermark_blocks &&
+        bool got = q->n_blocks < s->table_cap && bt_kv_n_available(s->kv) > keep &&
                    bt_kv_acquire(s->kv, 1, bt_sched_table(s, slot) + q->n_blocks);
         if (!got) {
             k = q->cap_tokens - q->ctx - 1;

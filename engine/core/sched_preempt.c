@@ -281,6 +281,13 @@ static void out_of_blocks(struct bt_sched *s, struct bt_plan_buf *p, int32_t slo
     bt_sched_preempt(s, p, slot, now_ns);
 }
 
+int32_t bt_sched_reserved_blocks(const struct bt_sched *s, int32_t slot)
+{
+    bool waits = s->urgent_need > 0 && s->n_inflight + s->n_copies_out > 0 && s->waiting.n > 0 &&
+                 bt_order_class(bt_queue_top(&s->waiting).key) <= s->urgent_class;
+    return waits && bt_order_class(s->cold[slot].key) > s->urgent_class ? s->urgent_need : 0;
+}
+
 bool bt_sched_grow(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int32_t n_tokens,
                    int64_t now_ns)
 {
@@ -295,6 +302,10 @@ bool bt_sched_grow(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int3
             bt_sched_end_req(s, q->req.index, BT_OUTCOME_FAILED, now_ns);
         }
         return false;
+    }
+    int32_t reserved = bt_sched_reserved_blocks(s, slot);
+    if (reserved > 0 && want + reserved > bt_kv_n_available(s->kv)) {
+        return false; /* sits out until the urgent one is in */
     }
     while (want > bt_kv_n_available(s->kv)) {
         if (want + s->deferred_blocks <= bt_kv_n_available(s->kv) + s->pending_blocks) {

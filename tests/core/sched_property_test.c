@@ -90,10 +90,38 @@ static void draw_users(struct bt_rng *r, struct rig *rig, int32_t n_users)
         struct bt_req_spec *spec = &rig->users[user].spec;
         spec->priority = draw(r, 0, 3);
         spec->timeout_ns = chance(r, 15) ? draw(r, 1, 60000) : 0;
+        rig->users[user].cancel_ns = chance(r, 8) ? t + draw(r, 1, 60000) : 0;
         if (shares) {
             rig_share(rig, user, (uint64_t)draw(r, 1, 2), draw(r, 0, 64), draw(r, 2, 12));
         }
     }
+}
+
+/* Whether a comes before b in the order of the configuration. */
+static bool before(const struct rig *rig, int32_t a, int32_t b)
+{
+    const struct bt_req_record *ra = &rig->users[a].record, *rb = &rig->users[b].record;
+    int32_t class_a = 0, class_b = 0;
+    if (rig->opts.order == BT_ORDER_PRIORITY) {
+        class_a = ra->priority;
+        class_b = rb->priority;
+    } else if (rig->opts.order == BT_ORDER_SHORTEST) {
+        class_a = ra->n_prompt;
+        class_b = rb->n_prompt;
+    }
+    return class_a != class_b ? class_a < class_b : a < b;
+}
+
+/* The first of the order is never preempted. */
+static void check_first(const struct rig *rig)
+{
+    int32_t first = 0;
+    for (int32_t i = 1; i < rig->n_users; i++) {
+        first = before(rig, i, first) ? i : first;
+    }
+    const struct bt_req_record *r = &rig->users[first].record;
+    cr_assert(r->n_preempt_recompute + r->n_preempt_swap == 0, "seed %llu: user %d is the first",
+              (unsigned long long)rig->seed, first);
 }
 
 static volatile uint64_t current_seed;
@@ -123,6 +151,7 @@ static uint64_t run_workload(uint64_t seed, int64_t *n_steps)
     draw_users(&r, &rig, draw(&r, 1, 12));
     cr_assert(rig_run(&rig, 20000), "seed %llu: livelock", (unsigned long long)seed);
     rig_check_ends(&rig);
+    check_first(&rig);
     struct bt_sched_state state;
     bt_sched_get_state(rig.sched, &state);
     cr_assert(state.n_waiting + state.n_running + state.n_swapped == 0 && state.n_inflight == 0 &&
@@ -138,6 +167,52 @@ static uint64_t run_workload(uint64_t seed, int64_t *n_steps)
     return hash;
 }
 
+/* An urgent request under a full load of less urgent ones: it waits for the steps in flight, for
+ * its own prompt in chunks, and for the blocks of its victims to come free (steps or copies). */
+static void run_inversion(uint64_t seed)
+{
+    static struct rig rig;
+    current_seed = seed;
+    struct bt_rng r;
+    bt_rng_init(&r, seed, "inversion", 0);
+    struct bt_sched_opts o;
+    draw_opts(&r, &o);
+    o.batching = BT_BATCHING_CONTINUOUS;
+    o.chunked_prefill = true;
+    o.order = BT_ORDER_PRIORITY;
+    o.priority_preempts = true;
+    o.window_low_ns = o.window_high_ns = 0;
+    o.max_waiting = 0;
+    o.over_length = BT_OVER_ALLOW;
+    o.spec.k = chance(&r, 70) ? 0 : o.spec.k;
+    o.max_batched_tokens = o.max_seqs + draw(&r, 4, 40);
+    rig_init(&rig, &o, seed);
+    rig.check = true;
+    rig.trace = getenv("BT_SCHED_TRACE") != NULL ? stderr : NULL;
+    int32_t pool_tokens =
+        o.n_blocks * (o.long_above_tokens > 0 ? o.block_tokens_16bit : o.block_tokens);
+    for (int32_t i = 0; i < 14; i++) {
+        int32_t user = rig_add(&rig, i * RIG_STEP_NS / 2, draw(&r, 1, pool_tokens / 2), 60, 60);
+        rig.users[user].spec.priority = draw(&r, 1, 3);
+    }
+    int32_t urgent = rig_add(&rig, draw(&r, 1, 40) * RIG_STEP_NS / 2 + 1,
+                             draw(&r, 1, pool_tokens / 3 + 1), 3, 3);
+    cr_assert(rig_run(&rig, 20000), "seed %llu: livelock", (unsigned long long)seed);
+    rig_check_ends(&rig);
+    const struct rig_user *u = &rig.users[urgent];
+    if (u->record.outcome == BT_OUTCOME_FINISHED) {
+        int32_t chunk = o.max_batched_tokens - o.max_seqs;
+        chunk = o.spec.k > 0 ? (chunk + 1) / 2 : chunk;
+        int64_t chunks = (u->spec.n_prompt + chunk - 1) / chunk;
+        int64_t bound = 2 * o.inflight_max + chunks + (o.preempt == BT_PREEMPT_RECOMPUTE ? 1 : 6);
+        cr_assert(u->first_step - u->submit_step <= bound, "seed %llu: %lld steps, bound %lld",
+                  (unsigned long long)seed, (long long)(u->first_step - u->submit_step),
+                  (long long)bound);
+        cr_assert(u->record.n_preempt_swap + u->record.n_preempt_recompute == 0);
+    }
+    rig_fini(&rig);
+}
+
 /* BT_SCHED_WORKLOADS raises the number of workloads, BT_SCHED_SEED starts elsewhere. */
 static uint64_t from_env(const char *name, uint64_t otherwise)
 {
@@ -145,14 +220,29 @@ static uint64_t from_env(const char *name, uint64_t otherwise)
     return text == NULL ? otherwise : strtoull(text, NULL, 10);
 }
 
+static void print_seed_on_signals(void)
+{
+    signal(SIGABRT, print_seed);
+    signal(SIGSEGV, print_seed);
+    signal(SIGFPE, print_seed);
+}
+
+Test(core_sched_property, priority_inversion_is_bounded, .timeout = 0)
+{
+    uint64_t n = from_env("BT_SCHED_WORKLOADS", 10000) / 10;
+    uint64_t first = from_env("BT_SCHED_SEED", 1);
+    print_seed_on_signals();
+    for (uint64_t i = 0; i < n; i++) {
+        run_inversion(first + i);
+    }
+}
+
 Test(core_sched_property, random_workloads_keep_every_invariant, .timeout = 0)
 {
     uint64_t n = from_env("BT_SCHED_WORKLOADS", 10000);
     uint64_t first = from_env("BT_SCHED_SEED", 1);
     int64_t n_steps = 0;
-    signal(SIGABRT, print_seed);
-    signal(SIGSEGV, print_seed);
-    signal(SIGFPE, print_seed);
+    print_seed_on_signals();
     for (uint64_t i = 0; i < n; i++) {
         uint64_t hash = run_workload(first + i, &n_steps);
         if (i % 16 == 0) {

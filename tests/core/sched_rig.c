@@ -32,6 +32,7 @@ static void on_tokens(void *ctx, uint64_t user, int32_t n_tokens, int64_t now_ns
     struct rig *rig = ctx;
     struct rig_user *u = &rig->users[user];
     RIG_ASSERT(rig, u->n_ends == 0 && now_ns == rig->now_ns && n_tokens > 0);
+    u->first_step = u->n_tokens == 0 ? rig->n_completed : u->first_step;
     u->n_tokens += n_tokens;
 }
 
@@ -127,6 +128,7 @@ void rig_submit(struct rig *rig, int32_t user)
     struct rig_user *u = &rig->users[user];
     RIG_ASSERT(rig, !u->submitted);
     u->submitted = true;
+    u->submit_step = rig->n_completed;
     u->rejected = bt_sched_submit(rig->sched, &u->spec, rig->now_ns, &u->handle) == BT_ADMIT_REJECT;
     RIG_ASSERT(rig, u->rejected == (u->n_ends == 1));
     rig->n_submitted++;
@@ -393,6 +395,7 @@ void rig_complete(struct rig *rig)
     };
     rig->now_ns = rig->now_ns > rig->done_ns[0] ? rig->now_ns : rig->done_ns[0];
     finish_copies(rig, &result);
+    rig->n_completed++;
     bt_sched_complete(rig->sched, &result, rig->now_ns);
     struct bt_result_seq *used = rig->results[0];
     rig->n_flight--;
@@ -407,30 +410,45 @@ void rig_complete(struct rig *rig)
     }
 }
 
-static int64_t next_submit_ns(const struct rig *rig)
+/* The next moment at which a user does something. */
+static int64_t next_user_ns(const struct rig *rig)
 {
     int64_t t = INT64_MAX;
     for (int32_t i = 0; i < rig->n_users; i++) {
-        if (!rig->users[i].submitted && rig->users[i].submit_ns < t) {
-            t = rig->users[i].submit_ns;
+        const struct rig_user *u = &rig->users[i];
+        if (!u->submitted && u->submit_ns < t) {
+            t = u->submit_ns;
+        }
+        if (u->submitted && u->n_ends == 0 && u->cancel_ns > 0 && u->cancel_ns < t) {
+            t = u->cancel_ns;
         }
     }
     return t;
 }
 
+static void users_act(struct rig *rig)
+{
+    for (int32_t i = 0; i < rig->n_users; i++) {
+        struct rig_user *u = &rig->users[i];
+        if (!u->submitted && u->submit_ns <= rig->now_ns) {
+            rig_submit(rig, i);
+        }
+        if (u->submitted && u->n_ends == 0 && u->cancel_ns > 0 && u->cancel_ns <= rig->now_ns) {
+            RIG_ASSERT(rig, bt_sched_cancel(rig->sched, u->handle, rig->now_ns));
+            RIG_ASSERT(rig, !bt_sched_cancel(rig->sched, u->handle, rig->now_ns));
+        }
+    }
+}
+
 bool rig_run(struct rig *rig, int64_t max_turns)
 {
     for (int64_t turn = 0; turn < max_turns; turn++) {
-        for (int32_t i = 0; i < rig->n_users; i++) {
-            if (!rig->users[i].submitted && rig->users[i].submit_ns <= rig->now_ns) {
-                rig_submit(rig, i);
-            }
-        }
+        users_act(rig);
         const struct bt_step_plan *plan;
         int64_t wake_ns;
         while (rig_plan(rig, &plan, &wake_ns) == BT_PLAN_READY) {
         }
-        int64_t t = next_submit_ns(rig);
+        int64_t t = next_user_ns(rig);
         bool by_step = rig->n_flight > 0 && rig->done_ns[0] <= t && rig->done_ns[0] <= wake_ns;
         if (by_step) {
             rig_complete(rig);

@@ -21,6 +21,8 @@ struct rig_user {
     struct bt_req_spec spec;
     int32_t true_output; /* the executor ends it there; > max_new_tokens: never by itself */
     int64_t submit_ns;
+    int64_t cancel_ns;               /* 0: never */
+    int64_t submit_step, first_step; /* steps completed at its submit, at its first token */
     struct bt_req_handle handle;
     bool submitted;
     bool rejected;
@@ -56,7 +58,7 @@ struct rig {
     int64_t done_ns[BT_MAX_INFLIGHT];
     struct bt_result_seq *results[BT_MAX_INFLIGHT];
     int32_t n_flight;
-    int64_t n_steps, n_stalls, n_seq_steps;
+    int64_t n_steps, n_completed, n_stalls, n_seq_steps;
     struct rig_copy copies[RIG_MAX_COPIES];
 
     /* Content of [block][slot]: token identities. */
