@@ -1,5 +1,6 @@
 /* berth plan: the cheapest deployment that meets the SLOs. */
 #include "cli/cmd.h"
+#include "cli/figures.h"
 #include "cli/plan_json.h"
 #include "cli/plan_question.h"
 #include "cli/progress.h"
@@ -123,6 +124,10 @@ static enum bt_code search(struct bt_cli *cli, struct planning *p, struct bt_err
     bt_progress_finish(&p->progress);
     if (code == BT_OK) {
         code = answer(cli, p, &spec, &a, err);
+        const char *plots = bt_args_text(&cli->args, "plots");
+        if (code == BT_OK && plots != NULL) {
+            code = bt_figures_plan(cli, plots, &p->world, &spec, &p->run, &a, err);
+        }
         struct bt_record record;
         bt_record_begin(&record, cli, &p->world, &p->run, p->scenario.name,
                         p->scenario.workload.file, p->scenario.base.stack);
@@ -152,11 +157,7 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
 }
 
 static const struct bt_opt OPTS[] = {
-    {.name = "set",
-     .kind = BT_OPT_TEXT,
-     .value = "KEY=VALUE",
-     .help = "give a key of the scenario's configuration this value",
-     .repeats = true},
+    BT_SCENARIO_OPT_SET,
     {.name = "plots", .kind = BT_OPT_TEXT, .value = "DIR", .help = "draw the figures there"},
     {.name = "write-scenario",
      .kind = BT_OPT_TEXT,

@@ -1,6 +1,7 @@
 /* berth replay: a trace against one configuration. */
 #include "cli/cmd.h"
 #include "cli/config_opts.h"
+#include "cli/figures.h"
 #include "cli/metrics_json.h"
 #include "cli/record.h"
 #include "cli/replay_compare.h"
@@ -110,6 +111,10 @@ static enum bt_code max_rate_of(struct bt_cli *cli, struct replay *r, const stru
     cli->answer_is_no = m.rate_req_per_s <= 0;
     enum bt_code code = bt_cli_write(cli, doc, &RATE_VIEW, err);
     json_decref(doc);
+    const char *plots = bt_args_text(&cli->args, "plots");
+    if (code == BT_OK && plots != NULL) {
+        code = bt_figures_rate(cli, plots, r->config.model, &m, &r->run, err);
+    }
     return code;
 }
 
@@ -194,15 +199,15 @@ static enum bt_code write_run(struct bt_cli *cli, const struct replay *r,
 
 static enum bt_code one_run(struct bt_cli *cli, struct replay *r, struct bt_error *err)
 {
-    struct bt_simulation_opts opts = {.config = &r->config,
-                                      .run = &r->run,
-                                      .warmup = isnan(r->run.warmup) ? 0 : r->run.warmup,
-                                      .records_max = r->run.per_request != NULL ||
-                                                             bt_args_given(&cli->args, "compare")
-                                                         ? INT64_MAX
-                                                         : BT_STORE_REQUESTS_MAX,
-                                      .keep_samples = r->run.timeseries != NULL,
-                                      .label = "replay"};
+    struct bt_simulation_opts opts = {
+        .config = &r->config,
+        .run = &r->run,
+        .warmup = isnan(r->run.warmup) ? 0 : r->run.warmup,
+        .records_max = r->run.per_request != NULL || bt_args_given(&cli->args, "compare")
+                           ? INT64_MAX
+                           : BT_STORE_REQUESTS_MAX,
+        .keep_samples = r->run.timeseries != NULL || bt_args_given(&cli->args, "plots"),
+        .label = "replay"};
     struct bt_simulation s;
     BT_TRY(bt_simulation_run(cli, &r->world, &opts, &s, err));
     enum bt_code code = BT_OK;
@@ -217,6 +222,10 @@ static enum bt_code one_run(struct bt_cli *cli, struct replay *r, struct bt_erro
         }
         if (code == BT_OK) {
             code = write_run(cli, r, &s, err);
+        }
+        const char *plots = bt_args_text(&cli->args, "plots");
+        if (code == BT_OK && plots != NULL) {
+            code = bt_figures_run(cli, plots, &s, &r->run, err);
         }
         if (code == BT_OK) {
             struct bt_record record;
@@ -275,6 +284,7 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
 }
 
 static const struct bt_opt OPTS[] = {
+    {.name = "plots", .kind = BT_OPT_TEXT, .value = "DIR", .help = "draw the figures there"},
     {.name = "max-rate",
      .kind = BT_OPT_FLAG,
      .help = "find the rate at which the SLOs break, with time compressed copies of the trace"},

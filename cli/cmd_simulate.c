@@ -1,6 +1,7 @@
 /* berth simulate: a scenario's configurations, once each. */
 #include "cli/cmd.h"
 #include "cli/config_opts.h"
+#include "cli/figures.h"
 #include "cli/metrics_json.h"
 #include "cli/record.h"
 #include "cli/run_table.h"
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RUNS = 4096, LABEL_BYTES = 256 };
+enum { MAX_RUNS = 4096, LABEL_BYTES = 256, MAX_DRAWN = 12 };
 
 struct simulate {
     struct bt_world world;
@@ -20,6 +21,10 @@ struct simulate {
     struct bt_run_opts run;
     double warmup;
     struct bt_record record;
+    const char *plots;                     /* NULL: no figures */
+    struct bt_simulation drawn[MAX_DRAWN]; /* the first runs, kept for the figures */
+    char labels[MAX_DRAWN][LABEL_BYTES];
+    int32_t n_drawn;
 };
 
 /* A file for each run when there are several: "x.csv" becomes "x.3.csv". */
@@ -71,13 +76,14 @@ static enum bt_code one(struct bt_cli *cli, struct simulate *m, int64_t i, int64
     if (label[0] == '\0') {
         (void)snprintf(label, sizeof label, "%s", m->scenario.name);
     }
-    struct bt_simulation_opts opts = {
-        .config = &config,
-        .run = &m->run,
-        .warmup = m->warmup,
-        .records_max = m->run.per_request != NULL ? INT64_MAX : BT_STORE_REQUESTS_MAX,
-        .keep_samples = m->run.timeseries != NULL,
-        .label = label};
+    struct bt_simulation_opts opts = {.config = &config,
+                                      .run = &m->run,
+                                      .warmup = m->warmup,
+                                      .records_max = m->run.per_request != NULL || m->plots != NULL
+                                                         ? INT64_MAX
+                                                         : BT_STORE_REQUESTS_MAX,
+                                      .keep_samples = m->run.timeseries != NULL || m->plots != NULL,
+                                      .label = label};
     struct bt_simulation s;
     BT_TRY(bt_simulation_run(cli, &m->world, &opts, &s, err));
     enum bt_code code = s.fits ? write_files(m, &s, i, total, err) : BT_OK;
@@ -102,8 +108,24 @@ static enum bt_code one(struct bt_cli *cli, struct simulate *m, int64_t i, int64
         bt_out_append(runs, one_json(&s, &config, label));
     }
     cli->answer_is_no = cli->answer_is_no || !s.fits;
-    bt_simulation_fini(&s);
+    if (code == BT_OK && m->plots != NULL && m->n_drawn < MAX_DRAWN) {
+        memcpy(m->labels[m->n_drawn], label, sizeof label);
+        m->drawn[m->n_drawn++] = s;
+    } else {
+        bt_simulation_fini(&s);
+    }
     return code;
+}
+
+static enum bt_code draw(const struct bt_cli *cli, struct simulate *m, struct bt_error *err)
+{
+    const struct bt_simulation *runs[MAX_DRAWN];
+    const char *labels[MAX_DRAWN];
+    for (int32_t i = 0; i < m->n_drawn; i++) {
+        runs[i] = &m->drawn[i];
+        labels[i] = m->labels[i];
+    }
+    return bt_figures_runs(cli, m->plots, runs, labels, m->n_drawn, &m->run, err);
 }
 
 static enum bt_code all(struct bt_cli *cli, struct simulate *m, struct bt_error *err)
@@ -138,26 +160,46 @@ static enum bt_code all(struct bt_cli *cli, struct simulate *m, struct bt_error 
     }
     bt_record_end(&m->record, code == BT_OK);
     json_decref(doc);
+    if (code == BT_OK && m->plots != NULL) {
+        code = draw(cli, m, err);
+    }
+    for (int32_t i = 0; i < m->n_drawn; i++) {
+        bt_simulation_fini(&m->drawn[i]);
+    }
     return code;
 }
 
 static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
 {
-    struct simulate m = {0};
-    BT_TRY(bt_run_opts_read(&cli->args, &m.run, err));
-    BT_TRY(bt_scenario_open(cli, cli->args.positional[0], &m.scenario, err));
-    enum bt_code code = bt_world_open(cli, &m.world, err);
+    struct simulate *m = calloc(1, sizeof *m);
+    BT_ASSERT(m != NULL);
+    m->plots = bt_args_text(&cli->args, "plots");
+    enum bt_code code = bt_run_opts_read(&cli->args, &m->run, err);
     if (code == BT_OK) {
-        code = bt_world_use_scenario(&m.world, cli, &m.scenario, err);
+        code = bt_scenario_open(cli, cli->args.positional[0], &m->scenario, err);
+    }
+    if (code != BT_OK) {
+        free(m);
+        return code;
+    }
+    code = bt_world_open(cli, &m->world, err);
+    if (code == BT_OK) {
+        code = bt_world_use_scenario(&m->world, cli, &m->scenario, err);
     }
     if (code == BT_OK) {
-        bt_scenario_run_opts(cli, &m.scenario, &m.run, &m.warmup);
-        code = all(cli, &m, err);
+        bt_scenario_run_opts(cli, &m->scenario, &m->run, &m->warmup);
+        code = all(cli, m, err);
     }
-    bt_world_close(&m.world);
-    bt_scenario_fini(&m.scenario);
+    bt_world_close(&m->world);
+    bt_scenario_fini(&m->scenario);
+    free(m);
     return bt_scenario_error(code, err);
 }
+
+static const struct bt_opt OPTS[] = {
+    BT_SCENARIO_OPT_SET,
+    {.name = "plots", .kind = BT_OPT_TEXT, .value = "DIR", .help = "draw the figures there"},
+};
 
 static const struct bt_example EXAMPLES[] = {
     {"simulate scenarios/evening_peak.lua", "each configuration of the scenario, side by side"},
@@ -171,8 +213,8 @@ const struct bt_command bt_cmd_simulate = {
     .summary = "run a scenario's configurations once each and report metrics",
     .examples = EXAMPLES,
     .n_examples = sizeof EXAMPLES / sizeof *EXAMPLES,
-    .opts = bt_scenario_opts,
-    .n_opts = BT_SCENARIO_N_OPTS,
+    .opts = OPTS,
+    .n_opts = sizeof OPTS / sizeof *OPTS,
     .takes_run = true,
     .min_positional = 1,
     .max_positional = 1,

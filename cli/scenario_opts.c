@@ -5,14 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-const struct bt_opt bt_scenario_opts[BT_SCENARIO_N_OPTS] = {
-    {.name = "set",
-     .kind = BT_OPT_TEXT,
-     .value = "KEY=VALUE",
-     .help = "give a key of the scenario's configuration this value",
-     .repeats = true},
-};
-
 /* Options of the configuration, where the command takes them, say the same as --set. */
 static enum bt_code fix_options(const struct bt_cli *cli, struct bt_scenario *s,
                                 struct bt_error *err)

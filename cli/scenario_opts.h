@@ -11,9 +11,12 @@
 extern "C" {
 #endif
 
-/* --set KEY=VALUE. */
-enum { BT_SCENARIO_N_OPTS = 1 };
-extern const struct bt_opt bt_scenario_opts[BT_SCENARIO_N_OPTS];
+/* Row of an option table: --set KEY=VALUE. */
+#define BT_SCENARIO_OPT_SET                                                                        \
+    {                                                                                              \
+        .name = "set", .kind = BT_OPT_TEXT, .value = "KEY=VALUE",                                  \
+        .help = "give a key of the scenario's configuration this value", .repeats = true,          \
+    }
 
 /* Loads a scenario and applies --set: the key then has that value everywhere, and is no dimension
  * any more. */
