@@ -22,9 +22,10 @@ static const struct bt_plot_column rate_columns[] = {
     {"limit_s", false},  {"holds", false},          {"bottleneck", true},
 };
 static const struct bt_plot_column pareto_columns[] = {
-    {"rank", false},           {"label", true},      {"verdict", true},
-    {"cost_usd_per_h", false}, {"latency_s", false}, {"latency_low_s", false},
-    {"latency_high_s", false}, {"statistic", true},  {"limit_s", false},
+    {"rank", false},          {"label", true},           {"detail", true},
+    {"verdict", true},        {"cost_usd_per_h", false}, {"latency_s", false},
+    {"latency_low_s", false}, {"latency_high_s", false}, {"statistic", true},
+    {"limit_s", false},
 };
 static const struct bt_plot_column front_columns[] = {
     {"front_cost_usd_per_h", false},

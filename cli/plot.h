@@ -107,8 +107,9 @@ BT_NODISCARD enum bt_code bt_plot_pareto(struct bt_plots *p, const struct bt_plo
 
 /* One candidate of a figure "pareto". */
 struct bt_plot_point {
-    int32_t rank; /* from 1 */
-    const char *label;
+    int32_t rank;        /* from 1 */
+    const char *label;   /* "2 × l40s, int8, KV int8" */
+    const char *detail;  /* what else tells it apart: "block 16, swap"; NULL: nothing */
     const char *verdict; /* feasible, marginal, infeasible, unverified */
     double cost_usd_per_h;
     double latency_s, low_s, high_s; /* low and high: confidence interval, or NAN */

@@ -40,6 +40,7 @@ static void put_points(struct bt_plot_rows *t, const struct bt_plot_point *point
         const struct bt_plot_point *point = &points[i];
         bt_rows_int(t, point->rank);
         bt_rows_text(t, point->label);
+        bt_rows_text(t, point->detail);
         bt_rows_text(t, point->verdict);
         bt_rows_real(t, point->cost_usd_per_h);
         bt_rows_real(t, point->latency_s);
@@ -82,7 +83,7 @@ enum bt_code bt_plot_points(struct bt_plots *p, const struct bt_plot_opts *opts,
 
 /* ---- from a plan's answer ---- */
 
-enum { LABEL_BYTES = 192 };
+enum { LABEL_BYTES = 320 };
 
 static double latency_of(const struct bt_plan_candidate *c)
 {
@@ -95,15 +96,34 @@ static bool has_point(const struct bt_plan_candidate *c)
     return c->summary != NULL && isfinite(c->cost_usd_per_h) && isfinite(latency_of(c));
 }
 
-/* "2 × l40s (TP 2), int8, KV int8". */
+/* "2 × l40s, int8, KV int8". */
 static void label_of(char out[LABEL_BYTES], const struct bt_plan_candidate *c)
 {
-    char tp[32] = "";
-    if (c->config.tp > 1) {
-        (void)snprintf(tp, sizeof tp, " (TP %d)", c->config.tp);
-    }
-    (void)snprintf(out, LABEL_BYTES, "%d × %s%s, %s, KV %s", c->cards, c->config.gpu, tp,
+    (void)snprintf(out, LABEL_BYTES, "%d × %s, %s, KV %s", c->cards, c->config.gpu,
                    bt_weight_format_name(c->memory.weights), bt_kv_format_name(c->memory.kv));
+}
+
+/* "TP 2, int8-dynamic, block 16, swap, draft k4": the knobs that a plan varies most. */
+static void detail_of(char out[LABEL_BYTES], const struct bt_plan_candidate *c)
+{
+    char tp[32] = "", act[64] = "", preempt[BT_NAME_BYTES], spec[32] = "";
+    if (c->config.tp > 1) {
+        (void)snprintf(tp, sizeof tp, "TP %d, ", c->config.tp);
+    }
+    if (c->memory.activations == BT_ACT_INT8_DYNAMIC ||
+        c->memory.activations == BT_ACT_INT8_STATIC) {
+        (void)snprintf(act, sizeof act, "%s, ", bt_act_format_name(c->memory.activations));
+    }
+    bt_config_get(&c->config, bt_config_find("preempt"), preempt, sizeof preempt);
+    if (c->config.spec.kind != BT_SPEC_NONE) {
+        (void)snprintf(spec, sizeof spec, ", %s k%d",
+                       c->config.spec.kind == BT_SPEC_DRAFT  ? "draft"
+                       : c->config.spec.kind == BT_SPEC_SELF ? "self"
+                                                             : "medusa",
+                       c->config.spec.k);
+    }
+    (void)snprintf(out, LABEL_BYTES, "%s%sblock %d, %s%s", tp, act, c->config.kv_block_tokens,
+                   preempt, spec);
 }
 
 enum bt_code bt_plot_pareto(struct bt_plots *p, const struct bt_plot_opts *opts,
@@ -113,7 +133,7 @@ enum bt_code bt_plot_pareto(struct bt_plots *p, const struct bt_plot_opts *opts,
     BT_ASSERT(n_slos > 0);
     size_t n_most = answer->n_candidates > 0 ? (size_t)answer->n_candidates : 1;
     struct bt_plot_point *points = calloc(n_most, sizeof points[0]);
-    char(*labels)[LABEL_BYTES] = calloc(n_most, sizeof labels[0]);
+    char(*labels)[LABEL_BYTES] = calloc(2 * n_most, sizeof labels[0]);
     enum bt_code code = BT_OK;
     if (points == NULL || labels == NULL) {
         code = bt_error_set(err, BT_ERR_NOMEM, 0, __FILE__, __LINE__,
@@ -126,9 +146,11 @@ enum bt_code bt_plot_pareto(struct bt_plots *p, const struct bt_plot_opts *opts,
             continue;
         }
         bool has_ci = c->ci[0].n_seeds > 1;
-        label_of(labels[n], c);
+        label_of(labels[2 * n], c);
+        detail_of(labels[2 * n + 1], c);
         points[n] = (struct bt_plot_point){.rank = i + 1,
-                                           .label = labels[n],
+                                           .label = labels[2 * n],
+                                           .detail = labels[2 * n + 1],
                                            .verdict = bt_verdict_name(c->verdict),
                                            .cost_usd_per_h = c->cost_usd_per_h,
                                            .latency_s = latency_of(c),

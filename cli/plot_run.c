@@ -21,6 +21,7 @@ struct part {
 
 struct candidate {
     char label[LABEL_BYTES];
+    char detail[LABEL_BYTES];
     char verdict[16];
     double cost_usd_per_h;
     json_t *metrics; /* owned; NULL: not simulated */
@@ -223,6 +224,8 @@ static bool take_candidate(void *ctx, const char *section, const struct bt_value
     (void)snprintf(c->label, sizeof c->label, "%lld × %s, %s, KV %s",
                    (long long)column_int(&row, "cards", 0), column_text(&row, "gpu"),
                    config_text(config, "weights"), config_text(config, "kv.dtype"));
+    (void)snprintf(c->detail, sizeof c->detail, "block %.0f, %s",
+                   member_real(config, "kv.block_tokens"), config_text(config, "preempt"));
     json_decref(config);
     return true;
 }
@@ -361,6 +364,7 @@ static enum bt_code draw_pareto(struct bt_plots *p, const struct recorded *r,
         bool has_ci = member_real(ci, "n_seeds") > 1;
         points[n++] = (struct bt_plot_point){.rank = (int32_t)i + 1,
                                              .label = c->label,
+                                             .detail = c->detail,
                                              .verdict = c->verdict,
                                              .cost_usd_per_h = c->cost_usd_per_h,
                                              .latency_s = mean,

@@ -23,11 +23,13 @@ array SHARE[N]
 array LOW[N]
 array HIGH[N]
 array COLOUR[N]
+array NOTE[N]
 n_runs = 0
 do for [i = 1 : N] {
     stats DATA index i - 1 using \
         (RUN[i] = strcol(1), METRIC[i] = strcol(2), LIMIT[i] = number(5), \
          SHARE[i] = number(6), $3) nooutput name "P"
+    NOTE[i] = ""
     LOW[i] = P_min
     HIGH[i] = P_max
     # A run has one colour in both panels.
@@ -79,10 +81,9 @@ do for [m in "ttft e2e"] {
                     drawn = LIMIT[i]
                     set arrow i from first LIMIT[i], graph 0 to first LIMIT[i], graph 1 nohead \
                         lc rgb INK lw 1 dt (8, 5) front
-                    set label i known(SHARE[i]) ? \
+                    NOTE[i] = known(SHARE[i]) ? \
                         sprintf("P%g limit %s", 100 * SHARE[i], seconds(LIMIT[i])) : \
-                        sprintf("limit %s", seconds(LIMIT[i])) \
-                        at first LIMIT[i], screen 1 - 78.0 / H center font "Arial,9" tc rgb INK
+                        sprintf("limit %s", seconds(LIMIT[i]))
                 }
             }
         }
@@ -94,6 +95,18 @@ do for [m in "ttft e2e"] {
             unset logscale x
             set xtics autofreq
             set xrange [0 : x_high * 1.05]
+        }
+        # A limit near the end of the axis has its note to the left.
+        do for [i = 1 : N] {
+            if (METRIC[i] eq m && NOTE[i] ne "") {
+                if (LIMIT[i] > 0.6 * x_high) {
+                    set label i NOTE[i] at first LIMIT[i], screen 1 - 78.0 / H right \
+                        offset 1, 0 font "Arial,9" tc rgb INK
+                } else {
+                    set label i NOTE[i] at first LIMIT[i], screen 1 - 78.0 / H center \
+                        font "Arial,9" tc rgb INK
+                }
+            }
         }
         set format y p == 0 ? "%g%%" : ""
         set xlabel m eq "ttft" ? "time to first token (s)" : "end-to-end time (s)" tc rgb INK

@@ -53,17 +53,27 @@ if (R_max > 50 * R_min) {
 }
 set key at graph 0, screen 1 - 64.0 / H left center horizontal maxrows 1
 
-# What lies past the knee, and the gap up to the first rate that was seen to break.
+# What lies past the knee, and the gap up to the first rate that was seen to break. Notes stand on
+# the side where they belong; near the edge of the figure on the other, a line lower.
+place(x) = R_max > 50 * R_min ? log(1.15 * x / R_min) / log(1.3225 * R_max / R_min) : x / R_max
 if (known(broken)) {
     set object 1 rectangle from first broken, graph 0 to graph 1, graph 1 behind \
         fc rgb VERMILION fs transparent solid 0.07 noborder
-    set label 2 sprintf("breaks: %s", why) at first broken, graph 0.965 left offset 0.6, 0 \
-        tc rgb VERMILION noenhanced font "Arial,10"
+    set label 2 sprintf("breaks: %s", why) noenhanced font "Arial,10" tc rgb VERMILION
+    if (place(broken) < 0.78) {
+        set label 2 at first broken, graph 0.965 left offset 0.6, 0
+    } else {
+        set label 2 at first (knee > 0 ? knee : broken), graph 0.915 right offset -0.6, 0
+    }
 }
 if (knee > 0) {
     set arrow 1 from first knee, graph 0 to first knee, graph 1 nohead lc rgb INK lw 1 dt (4, 3)
-    set label 1 sprintf("holds up to %s/s", short(knee)) at first knee, graph 0.965 \
-        right offset -0.6, 0 tc rgb INK noenhanced font "Arial,10"
+    set label 1 sprintf("holds up to %s/s", short(knee)) font "Arial,10" tc rgb INK
+    if (place(knee) > 0.22) {
+        set label 1 at first knee, graph 0.965 right offset -0.6, 0
+    } else {
+        set label 1 at first knee, graph 0.915 left offset 0.6, 0
+    }
 }
 
 do for [i = 1 : N] {

@@ -65,7 +65,7 @@ set label 1002 SUBJECT at screen 16.0 / W, screen 1 - 40.0 / H left noenhanced f
     tc rgb GREY
 
 # A number as people write it: three significant digits, no exponent in the usual range.
-short(x) = x >= 100 ? sprintf("%.0f", x) : x >= 10 ? sprintf("%.1f", x) : sprintf("%.3g", x)
+short(x) = x >= 1000 ? sprintf("%.0f", x) : sprintf("%.3g", x)
 seconds(x) = x >= 120 ? sprintf("%s min", short(x / 60)) : \
     x >= 1 ? sprintf("%s s", short(x)) : sprintf("%s ms", short(1000 * x))
 # The smaller and the larger, where NaN is no number.

@@ -103,7 +103,7 @@ if (WINDOWS) {
     set yrange [0 : v_high > 0 ? 1.05 * v_high : 1]
     if (v_low > 0 && v_high > 20 * v_low) {
         set logscale y
-        set yrange [* : *]
+        set yrange [v_low / 1.5 : v_high * 1.5]
         set ytics autofreq
     }
     plot DATA index 1 using ($1 / SCALE):7:(($2 - $1) / SCALE):(0) with vectors nohead \
@@ -148,6 +148,7 @@ if (WINDOWS) {
     set key at graph 1, graph 1 right bottom horizontal maxrows 1
     plot for [i = 1 : 7] DATA index 1 \
         using ($1 / SCALE):(is(NAME[i])):($1 / SCALE):($2 / SCALE):(0):(1) \
-        with boxxyerror fc rgb FILL[i] fs solid noborder title (SEEN[i] ? NAME[i] : "")
+        with boxxyerror fc rgb FILL[i] fs solid border lc rgb FILL[i] lw 0.5 \
+        title (SEEN[i] ? NAME[i] : "")
 }
 unset multiplot

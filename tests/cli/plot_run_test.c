@@ -107,7 +107,8 @@ static void make_store(void)
     }
     cr_assert_eq(bt_store_end_run(s, 1, BT_RUN_DONE, &err), BT_OK);
     cr_assert_eq(bt_store_test_run(s, "return {}"), 2);
-    const char config[] = "{\"weights\": \"int8\", \"kv\": {\"dtype\": \"fp16\"}}";
+    const char config[] = "{\"weights\": \"int8\", \"preempt\": \"swap\", \"kv\": {\"dtype\": "
+                          "\"fp16\", \"block_tokens\": 16}}";
     const struct bt_store_candidate candidates[] = {
         {.verdict = "feasible",
          .reason = "",
@@ -156,10 +157,9 @@ Test(plot_run, draws_what_the_run_holds)
     cr_expect_eq(exists("out/cdf.svg") && exists("out/timeseries.png"), drawn == 0);
     cr_expect_eq(plot("", "2 pareto --out plan"), drawn, "%s", output);
     char *pareto = read_file("plan/pareto.tsv");
-    cr_expect_not_null(
-        strstr(pareto,
-               "\n1\t2 × l40s, int8, KV fp16\tfeasible\t2.0\t1.25\t1.0\t1.375\te2e.p95\t1.5\n"),
-        "%s", pareto);
+    cr_expect_not_null(strstr(pareto, "\n1\t2 × l40s, int8, KV fp16\tblock 16, "
+                                      "swap\tfeasible\t2.0\t1.25\t1.0\t1.375\te2e.p95\t1.5\n"),
+                       "%s", pareto);
     cr_expect_null(strstr(pareto, "l4,"));
     free(pareto);
 }

@@ -387,6 +387,8 @@ static struct bt_plan_candidate sample_candidate(const char *gpu, enum bt_verdic
                                   .summary = simulated ? &summary : NULL};
     (void)snprintf(c.config.gpu, sizeof c.config.gpu, "%s", gpu);
     c.config.tp = 1;
+    c.config.kv_block_tokens = 16;
+    c.config.preempt = BT_PREEMPT_SWAP;
     c.memory.weights = BT_WEIGHT_INT8;
     c.memory.kv = BT_KV_FP16;
     c.ci[0] = (struct bt_plan_ci){
@@ -405,23 +407,28 @@ Test(plot, pareto)
         sample_candidate("a10", BT_INFEASIBLE, 1, 9, false),
     };
     candidates[1].config.tp = 2;
+    candidates[1].config.spec.kind = BT_SPEC_DRAFT;
+    candidates[1].config.spec.k = 4;
     candidates[2].ci[0].n_seeds = 1;
     const struct bt_plan_answer answer = {.n_candidates = 6, .candidates = candidates};
     struct bt_plots p = open_in("out");
     struct bt_error err = {0};
     cr_assert_eq(bt_plot_pareto(&p, NULL, &answer, slos, 2, &err), BT_OK, "%s", err.msg);
-    expect_text("out/pareto.tsv",
-                "# rank\tlabel\tverdict\tcost_usd_per_h\tlatency_s\tlatency_low_s\tlatency_high_s\t"
-                "statistic\tlimit_s\n"
-                "1\t2 × l40s, int8, KV fp16\tfeasible\t2.0\t1.25\t1.0\t1.5\te2e.p95\t1.5\n"
-                "2\t2 × h200 (TP 2), int8, KV fp16\tfeasible\t4.0\t0.75\t0.5\t1.0\te2e.p95\t1.5\n"
-                "3\t2 × a100-80-sxm, int8, KV fp16\tmarginal\t3.0\t1.375\tNaN\tNaN\te2e.p95\t1.5\n"
-                "5\t2 × l4, int8, KV fp16\tinfeasible\t1.0\t5.0\t4.75\t5.25\te2e.p95\t1.5\n"
-                "\n\n"
-                "# front_cost_usd_per_h\tfront_latency_s\n"
-                "1.0\t5.0\n"
-                "2.0\t1.25\n"
-                "4.0\t0.75\n");
+    expect_text(
+        "out/pareto.tsv",
+        "# rank\tlabel\tdetail\tverdict\tcost_usd_per_h\tlatency_s\tlatency_low_s\tlatency_high_s\t"
+        "statistic\tlimit_s\n"
+        "1\t2 × l40s, int8, KV fp16\tblock 16, swap\tfeasible\t2.0\t1.25\t1.0\t1.5\te2e.p95\t1.5\n"
+        "2\t2 × h200, int8, KV fp16\tTP 2, block 16, swap, draft "
+        "k4\tfeasible\t4.0\t0.75\t0.5\t1.0\te2e.p95\t1.5\n"
+        "3\t2 × a100-80-sxm, int8, KV fp16\tblock 16, "
+        "swap\tmarginal\t3.0\t1.375\tNaN\tNaN\te2e.p95\t1.5\n"
+        "5\t2 × l4, int8, KV fp16\tblock 16, swap\tinfeasible\t1.0\t5.0\t4.75\t5.25\te2e.p95\t1.5\n"
+        "\n\n"
+        "# front_cost_usd_per_h\tfront_latency_s\n"
+        "1.0\t5.0\n"
+        "2.0\t1.25\n"
+        "4.0\t0.75\n");
     expect_pictures(&p, "out", "pareto");
     const struct bt_plan_answer unpriced = {.n_candidates = 1, .candidates = &candidates[3]};
     cr_assert_eq(bt_plot_pareto(&p, NULL, &unpriced, slos, 2, &err), BT_OK, "%s", err.msg);
