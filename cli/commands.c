@@ -10,6 +10,7 @@ const struct bt_command *const bt_commands[] = {
     &bt_cmd_trace_describe,
     &bt_cmd_trace_convert,
     &bt_cmd_compare,
+    &bt_cmd_bench,
     &bt_cmd_db_list,
     &bt_cmd_db_show,
     &bt_cmd_db_diff,
