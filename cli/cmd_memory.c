@@ -2,6 +2,7 @@
 #include "cli/config_opts.h"
 #include "cli/lookup.h"
 #include "sim/hardware/memory.h"
+#include "sim/hardware/stack.h"
 
 #include <string.h>
 
@@ -207,6 +208,11 @@ static enum bt_code run_with_catalog(struct bt_cli *cli, const struct bt_catalog
     bt_config_init(&m.config);
     BT_TRY(bt_config_apply(&cli->args, &m.config, err));
     BT_TRY(bt_lookup_config(catalog, &m.config, &m.names, err));
+    struct bt_gpu card = m.names.gpu;
+    if (m.config.gpu_memory_bytes > 0) {
+        bt_gpu_set_memory(&card, m.config.gpu_memory_bytes);
+    }
+    BT_TRY(bt_stack_apply(&m.config, &card, m.names.arch.max_position, err));
     BT_TRY(account_all(&m, err));
     cli->answer_is_no = !m.plan.fits;
     json_t *doc = cli->format == BT_OUT_TABLE ? table_document(&m) : flat_document(&m);

@@ -97,8 +97,8 @@ static enum bt_code max_rate_of(struct bt_cli *cli, struct replay *r, const stru
     json_t *doc = bt_out_object();
     bt_out_set(doc, "command", bt_out_text("replay"));
     bt_out_set(doc, "version", bt_out_text(BT_VERSION));
-    bt_out_set(doc, "config", bt_config_json(&r->config));
-    bt_out_set(doc, "stack", bt_out_text(r->config.stack));
+    bt_out_set(doc, "config", bt_config_json(&d->config));
+    bt_out_set(doc, "stack", bt_out_text(d->config.stack));
     bt_out_set(doc, "trust", bt_trust_json(&d->cost));
     json_t *o = bt_out_object();
     bt_out_set(o, "rate_req_per_s", bt_out_real(m.rate_req_per_s));

@@ -199,10 +199,17 @@ bool bt_catalog_same_vocabulary(const struct bt_arch *a, const struct bt_arch *b
     return a->vocab_family[0] != '\0' && strcmp(a->vocab_family, b->vocab_family) == 0;
 }
 
+/* A rule for "vllm" holds for every version: "vllm-0.19". */
+static bool is_stack(const char *rule, const char *stack)
+{
+    size_t n = strlen(rule);
+    return strncmp(rule, stack, n) == 0 && (stack[n] == '\0' || stack[n] == '-');
+}
+
 static bool rule_applies(const struct bt_kernel_rule *k, const char *stack,
                          const struct bt_gpu *gpu)
 {
-    return strcmp(k->stack, stack) == 0 && (k->family < 0 || k->family == (int32_t)gpu->family) &&
+    return is_stack(k->stack, stack) && (k->family < 0 || k->family == (int32_t)gpu->family) &&
            (k->min_cc == 0 || gpu->cc >= k->min_cc);
 }
 

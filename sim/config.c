@@ -121,6 +121,8 @@ const struct bt_config_field bt_config_fields[] = {
 };
 /* clang-format on */
 
+static_assert(sizeof bt_config_fields / sizeof *bt_config_fields - 1 <= 64, "bits of `given`");
+
 static const double NS_PER_S = 1e9, NS_PER_MS = 1e6;
 
 const struct bt_config_field *bt_config_find(const char *path)
@@ -153,6 +155,7 @@ void bt_config_init(struct bt_config *c)
             BT_ASSERT(code == BT_OK);
         }
     }
+    c->given = 0;
 }
 
 static bool parse_double(const char *text, double *out)
@@ -354,6 +357,11 @@ static bool set_plain(void *at, const struct bt_config_field *f, const char *tex
     return false;
 }
 
+static uint64_t bit_of(const struct bt_config_field *f)
+{
+    return UINT64_C(1) << (f - bt_config_fields);
+}
+
 enum bt_code bt_config_set(struct bt_config *c, const struct bt_config_field *f, const char *text,
                            const char *where, struct bt_error *err)
 {
@@ -362,11 +370,21 @@ enum bt_code bt_config_set(struct bt_config *c, const struct bt_config_field *f,
     }
     void *at = (char *)c + f->offset;
     if (f->type == BT_FIELD_SPEC) {
-        return bt_spec_config_parse(text, where, at, err);
+        BT_TRY(bt_spec_config_parse(text, where, at, err));
+    } else {
+        bool ok = f->type == BT_FIELD_SIZE ? bt_parse_size(text, at, NULL) == BT_OK
+                                           : set_plain(at, f, text);
+        if (!ok) {
+            return bad_value(f, text, where, err);
+        }
     }
-    bool ok =
-        f->type == BT_FIELD_SIZE ? bt_parse_size(text, at, NULL) == BT_OK : set_plain(at, f, text);
-    return ok ? BT_OK : bad_value(f, text, where, err);
+    c->given |= bit_of(f);
+    return BT_OK;
+}
+
+bool bt_config_is_given(const struct bt_config *c, const struct bt_config_field *f)
+{
+    return (c->given & bit_of(f)) != 0;
 }
 
 static enum bt_code parse_acceptance(char *value, const char *where, struct bt_spec_config *s,
@@ -574,9 +592,18 @@ void bt_config_get(const struct bt_config *c, const struct bt_config_field *f, c
     }
 }
 
+/* Another stack than berth has defaults of its own. */
+static bool brings_defaults(const struct bt_config *c)
+{
+    return c->stack[0] != '\0' && strcmp(c->stack, "berth") != 0;
+}
+
 bool bt_config_is_default(const struct bt_config *c, const struct bt_config_field *f)
 {
     if (f->def == NULL) {
+        return false;
+    }
+    if (bt_config_is_given(c, f) && brings_defaults(c)) {
         return false;
     }
     struct bt_config d;
@@ -595,7 +622,9 @@ enum bt_code bt_config_check(const struct bt_config *c, struct bt_error *err)
     if (c->gpu[0] == '\0') {
         BT_FAIL(err, BT_ERR_ARG, 0, "gpu: missing (a GPU of the catalog)");
     }
-    if (c->batching == BT_BATCHING_CONTINUOUS && c->max_seqs != BT_AUTO &&
+    const struct bt_config_field *budget = bt_config_find("batching.max_batched_tokens");
+    bool known = !brings_defaults(c) || bt_config_is_given(c, budget);
+    if (c->batching == BT_BATCHING_CONTINUOUS && c->max_seqs != BT_AUTO && known &&
         c->max_batched_tokens < c->max_seqs) {
         BT_FAIL(err, BT_ERR_ARG, 0,
                 "batching.max_batched_tokens: expected at least batching.max_seqs (%d), got %d",

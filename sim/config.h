@@ -90,6 +90,8 @@ struct bt_config {
     int32_t degrade_replicas;
 
     int32_t route; /* enum bt_route */
+
+    uint64_t given; /* bit i: field i of the table was set by bt_config_set */
 };
 
 enum bt_field_type {
@@ -137,11 +139,15 @@ void bt_config_init(struct bt_config *c);
 BT_NODISCARD enum bt_code bt_config_set(struct bt_config *c, const struct bt_config_field *f,
                                         const char *text, const char *where, struct bt_error *err);
 
+/* Whether bt_config_set has set the field: a stack's defaults are for the others. */
+bool bt_config_is_given(const struct bt_config *c, const struct bt_config_field *f);
+
 /* The field's value as text that bt_config_set takes; enums by name, sizes in bytes. */
 void bt_config_get(const struct bt_config *c, const struct bt_config_field *f, char *out,
                    size_t out_bytes);
 
-/* Whether the field has its default. */
+/* Whether the field has its default. With another stack than berth, which brings its own defaults,
+ * a field that was given does not. */
 bool bt_config_is_default(const struct bt_config *c, const struct bt_config_field *f);
 
 /* Checks that need more than one field (window low <= high, max_batched_tokens >= max_seqs ...). */

@@ -1,4 +1,5 @@
 #include "sim/cost/roofline.h"
+#include "sim/hardware/stack.h"
 #include "sim/run.h"
 
 #include <math.h>
@@ -228,9 +229,6 @@ static enum bt_code resolve(struct bt_deploy *d, struct bt_error *err)
     d->kv = bt_kv_format_resolve((enum bt_kv_format)c->kv_dtype, &d->arch);
     BT_TRY(check_spec(c, &d->arch, has_draft_model(c) ? &d->draft : NULL, err));
     BT_TRY(bt_arch_check_tp(&d->arch, c->tp, err));
-    if (c->gpu_memory_bytes > 0) {
-        bt_gpu_set_memory(&d->gpu, c->gpu_memory_bytes);
-    }
     BT_TRY(plan_memory(d, err));
     d->max_model_len = d->memory.max_model_len;
     BT_TRY(fill_sched(d, err));
@@ -249,6 +247,12 @@ enum bt_code bt_deploy_init(struct bt_deploy *d, const struct bt_config *config,
         d->draft = *draft;
     }
     enum bt_code code = bt_config_check(config, err);
+    if (config->gpu_memory_bytes > 0) {
+        bt_gpu_set_memory(&d->gpu, config->gpu_memory_bytes);
+    }
+    if (code == BT_OK) {
+        code = bt_stack_apply(&d->config, &d->gpu, arch->max_position, err);
+    }
     if (code == BT_OK) {
         code = resolve(d, err);
     }

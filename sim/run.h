@@ -28,7 +28,7 @@ extern "C" {
 /* A configuration whose names are resolved: architectures, card, memory plan, cost model, scheduler
  * options. Made by bt_deploy_init from a bt_config and what the catalog says. */
 struct bt_deploy {
-    struct bt_config config; /* as given */
+    struct bt_config config; /* as given, with the stack's defaults where nothing was given */
     struct bt_arch arch;     /* the target model */
     struct bt_arch draft;    /* when config.spec.kind == BT_SPEC_DRAFT */
     struct bt_gpu gpu;

@@ -1,32 +1,11 @@
 #include "sim/hardware/memory.h"
 
+#include "sim/hardware/memory_impl.h"
+
 #include <stdio.h>
 #include <string.h>
 
-/* CUDA context, cuBLAS and driver heap: total less free memory of an empty process, measured on an
- * H200 with driver 580 (150,109,880,320 - 149,557,477,376 B). */
-static const int64_t cuda_context_bytes = 552402944;
-
-enum {
-    DEFAULT_BLOCK_TOKENS = 16,
-    DEFAULT_MAX_SEQS = 256,
-    DEFAULT_MAX_BATCHED_TOKENS = 2048,
-    ATTENTION_SPLITS = 8, /* partial results a sequence that split-KV attention may keep */
-    MAX_SEQS_AUTO = 1024, /* where `auto` stops growing: the most that engines take */
-};
-
-/* Options with their defaults filled in and checked. */
-struct account {
-    struct bt_memory_opts o;
-    bool max_model_len_given;
-};
-
-/* How one stack accounts: fills reserved_bytes, workspace_bytes and draft_bytes of a plan whose
- * usable and weight bytes are known. */
-struct stack {
-    const char *name;
-    void (*overheads)(const struct account *a, struct bt_memory_plan *p);
-};
+enum { MAX_SEQS_AUTO = 1024 }; /* where `auto` stops growing: the most that engines take */
 
 static int64_t max64(int64_t a, int64_t b)
 {
@@ -38,77 +17,25 @@ static int64_t blocks_for_tokens(int64_t tokens, int64_t block_tokens)
     return (tokens + block_tokens - 1) / block_tokens;
 }
 
-/* The draft is sharded like the target when it can be, else each rank holds all of it. */
-static int32_t draft_tp(const struct account *a)
-{
-    return bt_arch_check_tp(a->o.draft, a->o.tp, NULL) == BT_OK ? a->o.tp : 1;
-}
-
-static int64_t berth_draft(const struct account *a)
-{
-    int64_t bytes = 0;
-    if (a->o.draft != NULL) {
-        struct bt_weight_opts w = {.format = a->o.draft_weights, .tp = draft_tp(a)};
-        bytes += bt_arch_weight_bytes(a->o.draft, &w).total;
-    }
-    int64_t h = a->o.arch->hidden;
-    bytes += a->o.medusa_heads * (h * h + h) * 2;
-    return bytes;
-}
-
-static int64_t berth_workspace(const struct account *a)
-{
-    const struct bt_arch *m = a->o.arch;
-    struct bt_arch_shard s = bt_arch_shard(m, a->o.tp);
-    enum bt_act_format act = bt_act_format_resolve(a->o.activations, m);
-    int64_t b = bt_act_format_bits(m->compute) / 8;
-    int64_t r = m->wide_residual ? 4 : b;
-    int64_t seqs = a->o.max_seqs;
-    int64_t t = max64(a->o.max_batched_tokens, seqs);
-    int64_t attn = 2 * (int64_t)s.q_dim + 2 * (int64_t)s.kv_dim;
-    int64_t mlp = 3 * (int64_t)s.intermediate;
-    int64_t bytes = t * (m->hidden * (r + b) + max64(attn, mlp) * b);
-    if (bt_act_format_bits(act) == 8) {
-        bytes += t * (max64(m->hidden, max64(s.q_dim, s.intermediate)) + 4);
-    }
-    bytes += seqs * (1 + (int64_t)a->o.lookahead_tokens) * m->vocab * 4;
-    bytes += seqs * s.n_heads * ((int64_t)m->head_dim + 2) * 4 * ATTENTION_SPLITS;
-    bytes += seqs * blocks_for_tokens(a->o.max_model_len, a->o.block_tokens) * 4;
-    return bytes;
-}
-
-static void berth_overheads(const struct account *a, struct bt_memory_plan *p)
-{
-    int64_t share = p->usable_bytes - (int64_t)((double)p->usable_bytes * a->o.mem_fraction);
-    int64_t context = a->o.gpu->family == BT_GPU_CPU ? 0 : cuda_context_bytes;
-    p->reserved_bytes = max64(share, context);
-    p->draft_bytes = berth_draft(a);
-    p->workspace_bytes = berth_workspace(a);
-}
-
-static const struct stack stacks[] = {
-    {"berth", berth_overheads},
-};
-
-enum { N_STACKS = sizeof stacks / sizeof *stacks };
-
-static const char *const stack_names[N_STACKS + 1] = {"berth", NULL};
-
 const char *const *bt_memory_stacks(void)
 {
-    return stack_names;
+    return bt_stack_names();
 }
 
-static enum bt_code find_stack(const char *name, const struct stack **out, struct bt_error *err)
+static const struct bt_account_ops *ops_of(enum bt_stack_engine engine)
 {
-    for (size_t i = 0; i < N_STACKS; i++) {
-        if (strcmp(name, stacks[i].name) == 0) {
-            *out = &stacks[i];
-            return BT_OK;
-        }
+    switch (engine) {
+    case BT_STACK_BERTH:
+        return &bt_account_berth;
+    case BT_STACK_VLLM:
+        return &bt_account_vllm;
+    case BT_STACK_TRTLLM:
+        return &bt_account_trtllm;
+    case BT_STACK_SGLANG:
+        return &bt_account_sglang;
     }
-    BT_FAIL(err, BT_ERR_ARG, 0, "stack: \"%s\" has no memory accounting; known: %s", name,
-            stack_names[0]);
+    BT_ASSERT(!"an engine");
+    return NULL;
 }
 
 static enum bt_code check_range(const char *what, int64_t value, int64_t min, int64_t max,
@@ -121,25 +48,38 @@ static enum bt_code check_range(const char *what, int64_t value, int64_t min, in
     return BT_OK;
 }
 
-static enum bt_code fill_defaults(const struct bt_memory_opts *opts, struct account *a,
+/* Options left at zero are what the stack takes on this card. */
+static void fill_stack_defaults(struct bt_account *a)
+{
+    struct bt_memory_opts *o = &a->o;
+    if (o->block_tokens == 0) {
+        o->block_tokens = a->stack.family->block_tokens;
+    }
+    if (o->max_batched_tokens == 0) {
+        o->max_batched_tokens = bt_stack_batched_tokens(&a->stack, o->gpu, o->max_model_len);
+    }
+    if (o->max_seqs == 0) {
+        o->max_seqs = bt_stack_max_seqs(&a->stack, o->gpu);
+    }
+    if (o->mem_fraction == 0) {
+        o->mem_fraction = bt_stack_mem_fraction(&a->stack, o->gpu, o->max_batched_tokens, o->tp);
+    }
+}
+
+static enum bt_code fill_defaults(const struct bt_memory_opts *opts, struct bt_account *a,
                                   struct bt_error *err)
 {
     BT_ASSERT(opts->arch != NULL && opts->gpu != NULL);
     a->o = *opts;
     struct bt_memory_opts *o = &a->o;
-    o->stack = o->stack != NULL ? o->stack : "berth";
+    BT_TRY(bt_stack_find(o->stack, &a->stack, err));
+    a->ops = ops_of(a->stack.family->engine);
     o->tp = o->tp != 0 ? o->tp : 1;
-    o->block_tokens = o->block_tokens != 0 ? o->block_tokens : DEFAULT_BLOCK_TOKENS;
-    o->max_seqs = o->max_seqs != 0 ? o->max_seqs : DEFAULT_MAX_SEQS;
-    o->max_batched_tokens =
-        o->max_batched_tokens != 0 ? o->max_batched_tokens : DEFAULT_MAX_BATCHED_TOKENS;
-    if (o->mem_fraction == 0) {
-        o->mem_fraction = 0.90;
-    }
     a->max_model_len_given = o->max_model_len != 0;
     if (!a->max_model_len_given) {
         o->max_model_len = o->arch->max_position;
     }
+    fill_stack_defaults(a);
     BT_TRY(bt_arch_check_tp(o->arch, o->tp, err));
     BT_TRY(check_range("block", o->block_tokens, 1, BT_MAX_BLOCK_TOKENS, err));
     BT_TRY(check_range("max-model-len", o->max_model_len, 1, INT32_MAX / 2, err));
@@ -156,7 +96,7 @@ static enum bt_code fill_defaults(const struct bt_memory_opts *opts, struct acco
 }
 
 /* Turns what is left into blocks. */
-static void divide_pool(const struct account *a, int64_t left, struct bt_memory_plan *p)
+static void divide_pool(const struct bt_account *a, int64_t left, struct bt_memory_plan *p)
 {
     int64_t token = p->kv_bytes_per_token + p->draft_kv_bytes_per_token;
     int64_t span = (int64_t)a->o.max_model_len + a->o.lookahead_tokens;
@@ -170,9 +110,22 @@ static void divide_pool(const struct account *a, int64_t left, struct bt_memory_
     }
     p->block_tokens = contiguous ? (int32_t)span : a->o.block_tokens;
     p->block_bytes = token * p->block_tokens;
-    p->kv_blocks_total = p->kv_blocks_given ? a->o.kv_blocks : max64(left, 0) / p->block_bytes;
+    bool hybrid = !contiguous && a->stack.family->hybrid_groups && a->o.draft == NULL &&
+                  a->o.arch->n_sliding_layers > 0;
+    if (p->kv_blocks_given) {
+        p->kv_blocks_total = a->o.kv_blocks;
+    } else if (hybrid) {
+        double n = bt_account_hybrid_concurrency(a, p, left);
+        p->kv_blocks_total = (int64_t)(n * (double)span) / p->block_tokens;
+        p->block_bytes = p->kv_blocks_total > 0 ? left / p->kv_blocks_total : p->block_bytes;
+    } else if (a->ops->rounds_up && !contiguous) {
+        p->kv_blocks_total = blocks_for_tokens(max64(left, 0) / token, p->block_tokens);
+    } else {
+        p->kv_blocks_total = max64(left, 0) / p->block_bytes;
+    }
     p->kv_pool_bytes = p->kv_blocks_total * p->block_bytes;
     p->remainder_bytes = p->kv_blocks_given ? 0 : left - p->kv_pool_bytes;
+    p->host_blocks_total = a->o.host_memory_bytes / p->block_bytes;
     p->kv_tokens_total = p->kv_blocks_total * (contiguous ? p->max_model_len : p->block_tokens);
     if (!contiguous && !a->max_model_len_given && p->kv_tokens_total > a->o.lookahead_tokens &&
         p->kv_tokens_total < span) {
@@ -190,12 +143,9 @@ static void divide_pool(const struct account *a, int64_t left, struct bt_memory_
 }
 
 /* The plan without its texts. */
-static enum bt_code account_once(const struct account *a, struct bt_memory_plan *p,
-                                 struct bt_error *err)
+static void account_once(const struct bt_account *a, struct bt_memory_plan *p)
 {
     const struct bt_arch *m = a->o.arch;
-    const struct stack *stack = NULL;
-    BT_TRY(find_stack(a->o.stack, &stack, err));
     *p = (struct bt_memory_plan){
         .tp = a->o.tp,
         .weights = bt_weight_format_resolve(a->o.weights, m),
@@ -207,20 +157,20 @@ static enum bt_code account_once(const struct account *a, struct bt_memory_plan 
     struct bt_weight_opts w = {
         .format = p->weights, .tp = a->o.tp, .quantise_lm_head = a->o.quantise_lm_head};
     p->weight_parts = bt_arch_weight_bytes(m, &w);
-    p->weights_bytes = p->weight_parts.total;
-    stack->overheads(a, p);
+    p->weights_bytes = a->o.weights_bytes > 0 ? a->o.weights_bytes : a->ops->weights(a, p);
+    a->ops->overheads(a, p);
     p->kv_bytes_per_token = bt_arch_kv_bytes_per_token(m, p->kv, a->o.tp);
     enum bt_kv_format wide = bt_kv_format_resolve(BT_KV_DEFAULT, m);
     int64_t wide_token = bt_arch_kv_bytes_per_token(m, wide, a->o.tp);
     if (a->o.draft != NULL) {
-        p->draft_kv_bytes_per_token = bt_arch_kv_bytes_per_token(a->o.draft, a->o.kv, draft_tp(a));
-        wide_token += bt_arch_kv_bytes_per_token(a->o.draft, wide, draft_tp(a));
+        p->draft_kv_bytes_per_token =
+            bt_arch_kv_bytes_per_token(a->o.draft, a->o.kv, bt_account_draft_tp(a));
+        wide_token += bt_arch_kv_bytes_per_token(a->o.draft, wide, bt_account_draft_tp(a));
     }
     int64_t left = p->usable_bytes - p->reserved_bytes - p->weights_bytes - p->draft_bytes -
                    p->workspace_bytes;
     divide_pool(a, left, p);
     p->block_tokens_16bit = (int32_t)(p->block_bytes / wide_token);
-    return BT_OK;
 }
 
 static double gb(int64_t bytes)
@@ -229,7 +179,7 @@ static double gb(int64_t bytes)
 }
 
 /* The card as it is sold ("24 GB" is 24 GiB of memory), or the pretended size. */
-static void card_text(const struct account *a, char *out, size_t out_bytes)
+static void card_text(const struct bt_account *a, char *out, size_t out_bytes)
 {
     const int64_t gib = INT64_C(1) << 30;
     int64_t bytes = a->o.gpu_memory_bytes > 0 ? a->o.gpu_memory_bytes : a->o.gpu->memory_bytes;
@@ -241,15 +191,18 @@ static void card_text(const struct account *a, char *out, size_t out_bytes)
 }
 
 /* Whether the same with another weight format, KV format or tp would fit. */
-static bool would_fit(const struct account *a, struct bt_memory_plan *p)
+static bool would_fit(const struct bt_account *a, struct bt_memory_plan *p)
 {
-    return bt_arch_check_tp(a->o.arch, a->o.tp, NULL) == BT_OK &&
-           account_once(a, p, NULL) == BT_OK && p->fits;
+    if (bt_arch_check_tp(a->o.arch, a->o.tp, NULL) != BT_OK) {
+        return false;
+    }
+    account_once(a, p);
+    return p->fits;
 }
 
 /* The smallest change that fits: fewer bits a weight, then a shorter context where that was asked
  * for, then more GPUs. */
-static void suggest(const struct account *a, const struct bt_memory_plan *p, char *out,
+static void suggest(const struct bt_account *a, const struct bt_memory_plan *p, char *out,
                     size_t out_bytes)
 {
     static const enum bt_weight_format formats[] = {BT_WEIGHT_FP16, BT_WEIGHT_INT8,
@@ -261,8 +214,9 @@ static void suggest(const struct account *a, const struct bt_memory_plan *p, cha
         return;
     }
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        struct account b = *a;
+        struct bt_account b = *a;
         b.o.weights = formats[i];
+        b.o.weights_bytes = 0;
         if (bt_weight_format_bits(formats[i]) < bt_weight_format_bits(p->weights) &&
             would_fit(&b, &q)) {
             (void)snprintf(out, out_bytes, "%s would leave %.1f GB for KV",
@@ -271,8 +225,9 @@ static void suggest(const struct account *a, const struct bt_memory_plan *p, cha
         }
     }
     for (int32_t tp = 2 * a->o.tp; tp <= 16; tp *= 2) {
-        struct account b = *a;
+        struct bt_account b = *a;
         b.o.tp = tp;
+        b.o.weights_bytes = 0;
         if (would_fit(&b, &q)) {
             (void)snprintf(out, out_bytes, "tp %d would leave %.1f GB for KV on each GPU", tp,
                            gb(q.kv_pool_bytes));
@@ -283,8 +238,8 @@ static void suggest(const struct account *a, const struct bt_memory_plan *p, cha
 }
 
 /* "26.0 GB of weights", or the KV of the one sequence that must fit. */
-static void what_is_too_much(const struct account *a, const struct bt_memory_plan *p, int64_t left,
-                             char *out, size_t out_bytes)
+static void what_is_too_much(const struct bt_account *a, const struct bt_memory_plan *p,
+                             int64_t left, char *out, size_t out_bytes)
 {
     if (left >= p->block_bytes || (left > 0 && a->o.layout == BT_KV_CONTIGUOUS)) {
         int64_t span = (int64_t)a->o.max_model_len + a->o.lookahead_tokens;
@@ -307,7 +262,7 @@ static void what_is_too_much(const struct account *a, const struct bt_memory_pla
                    workspace);
 }
 
-static void explain(const struct account *a, struct bt_memory_plan *p)
+static void explain(const struct bt_account *a, struct bt_memory_plan *p)
 {
     char draft[48] = "";
     if (p->draft_bytes > 0) {
@@ -383,15 +338,16 @@ struct bt_memory_opts bt_memory_opts_of(const struct bt_config *c, const struct 
         .max_model_len = c->max_model_len,
         .max_seqs = bt_config_max_seqs(c),
         .max_batched_tokens = c->max_batched_tokens,
+        .host_memory_bytes = c->host_memory_bytes / c->tp,
     };
 }
 
 enum bt_code bt_memory_account(const struct bt_memory_opts *opts, struct bt_memory_plan *plan,
                                struct bt_error *err)
 {
-    struct account a;
+    struct bt_account a;
     BT_TRY(fill_defaults(opts, &a, err));
-    BT_TRY(account_once(&a, plan, err));
+    account_once(&a, plan);
     explain(&a, plan);
     return BT_OK;
 }

@@ -3,7 +3,21 @@
  * Every byte a program sees has one home:
  *   usable = reserved + weights + draft + workspace + KV pool + remainder
  * and what does not fit is an answer with its arithmetic, not an error. Each stack accounts in its
- * own way; the table of stacks in memory.c is where another one is added. Pure and thread-safe.
+ * own way (memory_stacks.c; versions and their figures in stack.c). Pure and thread-safe.
+ *
+ * Stack vllm-X.Y: mem_fraction of TOTAL memory, less
+ *   weights    as loaded: published ones, rotary angles, the allocator's rests
+ *   workspace  the profile run's peak, max of
+ *                T (max(3 intermediate, 2 q + 2 kv) + c hidden) b             layers; c = 3, 4 or 1
+ *                seqs vocab s + T hidden b                                    sampler; s = 66, 38,
+ * 14
+ *              + cuBLAS + context and libraries, + the estimate of CUDA graphs since 0.21
+ *   A model with sliding layers: layers of one kind share block tables in groups of equal size, and
+ *   kv_tokens_total is max_concurrency x max_model_len, as the engine prints it.
+ * Stack trtllm-X.Y: mem_fraction of what is FREE after weights, activations, decoder buffers and
+ *   context; tokens, then blocks rounded up.
+ * Stack sglang-X.Y: mem_fraction of what was free before loading, less weights; activations and
+ *   graphs live in the rest (reserved).
  *
  * Stack berth:
  *   reserved   the larger of (1 - mem_fraction) of the usable memory and the CUDA context
@@ -52,13 +66,18 @@ struct bt_memory_opts {
     int32_t lookahead_tokens; /* KV slots a sequence keeps for draft tokens */
     int32_t tp;               /* ranks; 0: 1 */
     enum bt_kv_layout layout;
-    int32_t block_tokens;       /* 0: 16; ignored when contiguous */
+    int32_t block_tokens;       /* 0: the stack's; ignored when contiguous */
     int64_t kv_blocks;          /* a measured pool instead of the derived one; 0: derived */
     int64_t gpu_memory_bytes;   /* pretend a card of this size; 0: the card's usable memory */
-    double mem_fraction;        /* (0, 1]; 0: 0.90 */
+    double mem_fraction;        /* (0, 1]; 0: the stack's */
     int32_t max_model_len;      /* tokens; 0: the model's, or what the pool holds if that is less */
-    int32_t max_seqs;           /* 0: 256 */
-    int32_t max_batched_tokens; /* 0: 2048 */
+    int32_t max_seqs;           /* 0: the stack's on this card */
+    int32_t max_batched_tokens; /* 0: the stack's */
+    int64_t weights_bytes; /* measured bytes of one rank instead of the derived ones; 0: derived */
+    int64_t host_memory_bytes; /* of one rank, for swapped KV; 0: none */
+    /* The draft is a head on the target's hidden states (EAGLE): embedding and lm_head are the
+     * target's, a [hidden, 2 hidden] product joins the two. */
+    bool draft_is_head;
 };
 
 struct bt_memory_plan {
@@ -74,7 +93,8 @@ struct bt_memory_plan {
     int64_t kv_pool_bytes;            /* whole blocks; 0 when nothing fits */
     int64_t kv_blocks_total;          /* contiguous: sequences of max_model_len */
     int64_t kv_tokens_total;
-    double max_concurrency; /* sequences of max_model_len (+ lookahead) that the pool holds */
+    int64_t host_blocks_total; /* of one rank, in host memory */
+    double max_concurrency;    /* sequences of max_model_len (+ lookahead) that the pool holds */
 
     int64_t usable_bytes;    /* what a program sees, or gpu_memory_bytes */
     int64_t remainder_bytes; /* less than a block; negative: what is missing when it does not fit */

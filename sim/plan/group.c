@@ -66,6 +66,9 @@ static enum bt_code examine(struct bt_search *s, struct bt_seat *seat, struct bt
         return code;
     }
     c->memory = d.memory;
+    if (code == BT_OK) {
+        c->config = d.config; /* with the stack's defaults */
+    }
     if (code != BT_OK) {
         snprintf(c->reason, sizeof c->reason, "%.*s", BT_REASON_BYTES - 1, why.msg);
         return set_aside(seat, code == BT_ERR_UNFIT ? BT_STAGE_MEMORY : BT_STAGE_CONFIG);

@@ -334,8 +334,41 @@ Test(catalog, kernel_matrix_says_why_not)
     cr_expect_eq(bt_catalog_kv_kernel(c, "berth", &odd[0], BT_KV_INT8, &exists, &text, &err),
                  BT_OK);
     cr_expect(exists);
-    cr_expect_eq(bt_catalog_kv_kernel(c, "vllm-0.19", &odd[0], BT_KV_INT8, &exists, &text, &err),
+    cr_expect_eq(bt_catalog_kv_kernel(c, "tgi-2.0", &odd[0], BT_KV_INT8, &exists, &text, &err),
                  BT_ERR_NOTFOUND);
     cr_expect_not_null(strstr(err.msg, "known: berth"), "%s", err.msg);
+    bt_catalog_close(c);
+}
+
+Test(catalog, kernels_of_other_stacks_hold_for_their_versions)
+{
+    struct bt_catalog *c = open_catalog();
+    static const struct {
+        const char *name;
+        const char *stack;
+        const char *gpu;
+        enum bt_weight_format w;
+        enum bt_act_format a;
+        bool exists;
+    } rows[] = {
+        {"16-bit", "vllm-0.19", "h100-sxm", BT_WEIGHT_BF16, BT_ACT_BF16, true},
+        {"Marlin", "vllm-0.6.3", "a100-80-sxm", BT_WEIGHT_INT4_G128, BT_ACT_FP16, true},
+        {"no INT8 on Blackwell", "vllm-0.19", "rtxpro6000", BT_WEIGHT_INT8, BT_ACT_INT8_DYNAMIC,
+         false},
+        {"no W4A8", "vllm-0.19", "h200", BT_WEIGHT_INT4_G128, BT_ACT_INT8_DYNAMIC, false},
+        {"SmoothQuant", "trtllm-1.0", "l40s", BT_WEIGHT_INT8, BT_ACT_INT8_STATIC, true},
+        {"FP8 needs Ada", "trtllm-1.0", "a100-80-sxm", BT_WEIGHT_FP8, BT_ACT_FP16, false},
+        {"Marlin", "sglang-0.5.3", "rtx3090", BT_WEIGHT_INT4_G128, BT_ACT_FP16, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct bt_catalog_gpu *gpu = NULL;
+        bool exists = false;
+        const char *text = "";
+        cr_assert_eq(bt_catalog_find_gpu(c, rows[i].gpu, "gpu", &gpu, NULL), BT_OK);
+        cr_expect_eq(bt_catalog_kernel(c, rows[i].stack, &gpu->gpu, rows[i].w, rows[i].a, &exists,
+                                       &text, NULL),
+                     BT_OK, "%s", rows[i].name);
+        cr_expect_eq(exists, rows[i].exists, "%s: %s", rows[i].name, text);
+    }
     bt_catalog_close(c);
 }

@@ -267,7 +267,10 @@ Test(memory, bad_options_are_named)
         struct bt_memory_opts o;
         const char *msg;
     } rows[] = {
-        {"stack", {.stack = "vllm"}, "stack: \"vllm\" has no memory accounting; known: berth"},
+        {"stack",
+         {.stack = "vllm"},
+         "stack: \"vllm\" lacks its version, which decides memory and defaults; there are "
+         "vllm-0.1 to 0.30 (0.7 to 0.10 with -v0 or -v1)"},
         {"fraction", {.mem_fraction = 1.5}, "mem-fraction: 1.5 is not in (0, 1]"},
         {"block", {.block_tokens = -1}, "block: -1 is not in 1..1048576"},
         {"tp", {.tp = 3}, "tp: 3 does not divide the 40 attention heads of llama-2-13b"},
