@@ -6,13 +6,44 @@
  * the invariants. In RUNNING a request is in prefill while ctx < known tokens - 1, else it decodes:
  * counters tell, not states.
  *
- * Planning is by token counts: with inflight_max > 1 step t+1 is planned while t runs, an
- * end-of-sequence is seen one step late, and the tokens such a step computed are discarded. While a
- * speculative step is in flight nothing is planned ahead.
+ * Order. FCFS, by priority class, or by prompt length; ties by submission. Neither admission nor
+ * resuming overtakes the head of its queue. Swapped requests come before waiting ones, but for a
+ * waiting one of a more urgent class. With priority_preempts a waiting request preempts running
+ * ones of less urgent classes, the least urgent and newest first, if that lets it in; until their
+ * blocks have come free, less urgent decodes take none. Its first token then waits for the steps in
+ * flight, its victims' copies and its own prompt.
  *
- * Progress: requests are ordered by policy; the first of the order is never preempted for a later
- * one; a request is (re)admitted only when all its known tokens + 1 fit; what can never fit is
- * rejected at submit; a lone sequence that outgrows the pool fails. Hence no livelock.
+ * Steps. Chunked: decodes first, one token each, then prompts in order under max_batched_tokens; a
+ * newcomer is admitted when tokens of the step are left for it. Whole prompts: a step of prompts
+ * alone while any may run, in order within the budget (the first always), else one of decodes.
+ * Static: a batch is admitted at once, whatever its tokens, and nobody until all of it has ended;
+ * the budget then binds the prompts of a step alone.
+ *
+ * Admission takes the blocks of all known tokens at once, when those and one token more fit into
+ * what is available above the watermark (which does not bind the only resident). Decodes take a
+ * block when they need it. A hit of the prefix cache covers whole blocks that were complete when
+ * the request was admitted: equal prompts in flight together do not see each other. It leaves at
+ * least one token to compute; where the prompt is cached to its end, the last block is copied.
+ * Blocks of finished and preempted sequences stay cached until they are evicted.
+ *
+ * Preemption for memory takes the victim among those later in the order than the one in need (of
+ * the last class, by opts.victim), first those that no step in flight uses, and none while enough
+ * blocks are on their way. Recompute puts it back at its place in the queue; swap copies all its
+ * blocks that hold tokens, shared ones too, frees them when the copy is done, and resumes it when
+ * all of it and one token fit; without host blocks it is recomputed.
+ *
+ * Speculation adds K draft tokens to each decode, within the budget (half of what decodes leave
+ * while prompts wait) and within free blocks: it never preempts. It is off in a sequence's first
+ * step. While it is on, prompts are prefilled into the draft's KV as well.
+ *
+ * Planning is by token counts: with inflight_max > 1 step t+1 is planned while t runs, an
+ * end-of-sequence is seen one step late, and the tokens such a step computed are discarded; an end
+ * by max_new_tokens is known in time. While a step that speculates is in flight nothing is planned
+ * ahead, nor is such a step planned ahead.
+ *
+ * Progress: the first of the order is never preempted; a request is (re)admitted only when all its
+ * known tokens + 1 fit; what can never fit is rejected at submit; a lone sequence that outgrows the
+ * pool fails with the tokens it has. Hence no livelock.
  *
  * It feeds every bt_metrics call but create and finish, bt_metrics_step and bt_metrics_gauge
  * included (the gauge at each submit, cancel, plan and complete). Threading: one thread a
@@ -45,7 +76,13 @@ enum bt_preempt_goal {
     BT_GOAL_FREE_TIME,    /* time until the blocks are free */
 };
 enum bt_victim { BT_VICTIM_NEWEST, BT_VICTIM_LARGEST, BT_VICTIM_LEAST_PROGRESS };
-enum bt_over_length { BT_OVER_REJECT, BT_OVER_TRUNCATE, BT_OVER_ALLOW };
+/* When prompt + max_new_tokens pass max_model_len. */
+enum bt_over_length {
+    BT_OVER_REJECT,
+    BT_OVER_TRUNCATE, /* the prompt keeps its first max_model_len - max_new_tokens tokens; where
+                       * that is none, it keeps one and the answer is cut */
+    BT_OVER_ALLOW,    /* only the pool binds */
+};
 
 /* Costs by which `auto` chooses, given by the executor's cost model. */
 struct bt_preempt_cost {
@@ -87,8 +124,8 @@ struct bt_sched_opts {
     bool priority_preempts; /* a waiting request of a more urgent class preempts a running one */
     int32_t max_requests;   /* waiting + resident; 0: 131,072 */
     int32_t max_waiting;    /* admission limit; 0: none */
-    int64_t window_low_ns;  /* scheduling window when the queue is short .. */
-    int64_t window_high_ns; /* .. and when it is long (equal: fixed; both 0: none) */
+    int64_t window_low_ns;  /* newcomers wait so long from the first arrival on when few wait .. */
+    int64_t window_high_ns; /* .. and so long when max_seqs wait (equal: fixed; both 0: none) */
     int32_t inflight_max;   /* 1 .. BT_MAX_INFLIGHT */
     struct bt_spec_opts spec;
     struct bt_degrade_opts degrade;

@@ -126,7 +126,7 @@ static void lists_compact(struct bt_sched *s)
  * will fit when steps and copies in flight have ended; nothing when even all of them would not do.
  */
 static void preempt_for(struct bt_sched *s, struct bt_plan_buf *p, uint64_t key, int32_t need,
-                        bool slot_short, int64_t now_ns)
+                        int64_t now_ns)
 {
     int64_t to_come = bt_kv_n_available(s->kv) + s->pending_blocks - s->deferred_blocks;
     int64_t gain = 0;
@@ -149,15 +149,16 @@ static void preempt_for(struct bt_sched *s, struct bt_plan_buf *p, uint64_t key,
         target = alone ? INT64_MAX : target;
         n_victims = alone ? n_victims : 0;
     }
-    bool slot_wanted = slot_short && n_leaving == 0;
-    for (int32_t i = s->n_run - 1; n_victims > 0 && (to_come < target || slot_wanted); i--) {
+    int32_t rows = s->n_resident - n_leaving + 1 - s->seqs_auto.limit; /* still to be vacated */
+    n_victims = rows > n_victims ? 0 : n_victims;
+    for (int32_t i = s->n_run - 1; n_victims > 0 && (to_come < target || rows > 0); i--) {
         int32_t slot = s->run_slot[i];
         if (s->seqs[slot].known == s->seqs[slot].limit) {
             continue;
         }
         bt_sched_preempt(s, p, slot, now_ns);
         to_come = bt_kv_n_available(s->kv) + s->pending_blocks - s->deferred_blocks;
-        slot_wanted = false;
+        rows--;
         n_victims--;
     }
     lists_compact(s);
@@ -324,7 +325,7 @@ static enum bt_block_reason try_admit(struct bt_sched *s, struct bt_plan_buf *p,
     bool row = s->n_resident < s->seqs_auto.limit;
     if ((!row || !memory_fits(s, f.need)) && s->opts.order == BT_ORDER_PRIORITY &&
         s->opts.priority_preempts) {
-        preempt_for(s, p, r->key, f.need, !row, now_ns);
+        preempt_for(s, p, r->key, f.need, now_ns);
         s->urgent_need = may_preempt(s) ? f.need + s->opts.watermark_blocks : 0;
         s->urgent_class = bt_order_class(r->key);
         f = fit_of(s, r);

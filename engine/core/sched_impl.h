@@ -113,6 +113,7 @@ struct bt_sched {
     /* Blocks that an urgent head waits for, its victims being on their way out; 0: none. */
     int32_t urgent_need;
     uint32_t urgent_class;
+    bool sat_out; /* a decode has left them alone in this plan */
 
     struct bt_plan_buf *plans; /* [inflight_max], ring by step_id */
     int64_t next_step;

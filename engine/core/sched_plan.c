@@ -250,7 +250,7 @@ static void make_step(struct bt_sched *s, struct bt_plan_buf *p, struct census c
     s->n_dec = s->n_pre = 0;
     s->dec_tokens = s->pre_left = 0;
     s->deferred_blocks = 0;
-    s->preempted = false;
+    s->preempted = s->sat_out = false;
     p->n_host_used = p->n_cow = 0;
     p->plan = (struct bt_step_plan){
         .step_id = s->next_step,
@@ -263,6 +263,26 @@ static void make_step(struct bt_sched *s, struct bt_plan_buf *p, struct census c
         step_whole(s, p, c, now_ns);
     }
     BT_DEBUG_ASSERT(s->n_run == s->n_running);
+}
+
+/* Makes a step, again while it is empty for a reason that has passed: who fails for want of memory
+ * makes room for those turned away before; and what is kept for an urgent head that nothing on its
+ * way will let in is kept in vain. False when there is nothing to do. */
+static bool make_some_step(struct bt_sched *s, struct bt_plan_buf *p, struct census c,
+                           int64_t now_ns)
+{
+    for (;;) {
+        int32_t n_living = s->n_living;
+        make_step(s, p, c, now_ns);
+        if (s->n_dec + s->n_pre + p->plan.n_copies > 0) {
+            return true;
+        }
+        bool in_vain = s->sat_out && s->n_inflight == 0 && s->n_copies_out == 0;
+        if (!in_vain && s->n_living == n_living) {
+            return false;
+        }
+        s->urgent_need = 0;
+    }
 }
 
 /* Whether a plan may be made on top of those in flight: speculation is neither looked past nor
@@ -303,13 +323,7 @@ enum bt_plan_status bt_sched_plan(struct bt_sched *s, int64_t now_ns,
     bool ready = false;
     struct bt_plan_buf *p = bt_sched_plan_of(s, s->next_step);
     if (s->n_living + s->n_copies_out > 0 && may_plan(s, &c)) {
-        int32_t n_living;
-        do {
-            n_living = s->n_living;
-            make_step(s, p, c, now_ns);
-            ready = s->n_dec + s->n_pre + p->plan.n_copies > 0;
-            /* Who fails for want of memory makes room for those who were turned away before. */
-        } while (!ready && s->n_living < n_living);
+        ready = make_some_step(s, p, c, now_ns);
         p->plan.wait_copies = s->n_dec + s->n_pre == 0;
         ready = ready || (s->n_inflight == 0 && s->n_copies_out > 0);
         /* Nothing in flight, nothing coming back and nothing runnable: only a gate may hold it. */

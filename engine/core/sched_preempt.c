@@ -283,7 +283,7 @@ static void out_of_blocks(struct bt_sched *s, struct bt_plan_buf *p, int32_t slo
 
 int32_t bt_sched_reserved_blocks(const struct bt_sched *s, int32_t slot)
 {
-    bool waits = s->urgent_need > 0 && s->n_inflight + s->n_copies_out > 0 && s->waiting.n > 0 &&
+    bool waits = s->urgent_need > 0 && s->waiting.n > 0 &&
                  bt_order_class(bt_queue_top(&s->waiting).key) <= s->urgent_class;
     return waits && bt_order_class(s->cold[slot].key) > s->urgent_class ? s->urgent_need : 0;
 }
@@ -305,7 +305,8 @@ bool bt_sched_grow(struct bt_sched *s, struct bt_plan_buf *p, int32_t slot, int3
     }
     int32_t reserved = bt_sched_reserved_blocks(s, slot);
     if (reserved > 0 && want + reserved > bt_kv_n_available(s->kv)) {
-        return false; /* sits out until the urgent one is in */
+        s->sat_out = true; /* until the urgent one is in */
+        return false;
     }
     while (want > bt_kv_n_available(s->kv)) {
         if (want + s->deferred_blocks <= bt_kv_n_available(s->kv) + s->pending_blocks) {
