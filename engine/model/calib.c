@@ -62,6 +62,16 @@ static void add_block(struct bt_calib_stats *s, const float *x)
     }
 }
 
+BT_CLONES static void add_magnitudes(double *restrict sum, float *restrict greatest,
+                                     const float *restrict x, size_t k)
+{
+    for (size_t i = 0; i < k; i++) {
+        float a = fabsf(x[i]);
+        sum[i] += (double)a;
+        greatest[i] = a > greatest[i] ? a : greatest[i];
+    }
+}
+
 static enum bt_code add_outer_products(struct bt_calib_stats *s, const float *x, int32_t n_tokens,
                                        struct bt_error *err)
 {
@@ -101,15 +111,33 @@ enum bt_code bt_calib_add(struct bt_calib_stats *s, const float *x, int32_t n_to
     if (s->xtx != NULL) {
         BT_TRY(add_outer_products(s, x, n_tokens, err));
     }
-    for (size_t i = 0; i < n; i++) {
-        float a = fabsf(x[i]);
-        s->abs_sum[i % k] += (double)a;
-        s->abs_max[i % k] = a > s->abs_max[i % k] ? a : s->abs_max[i % k];
-        s->max_abs = a > s->max_abs ? a : s->max_abs;
+    for (size_t t = 0; t < (size_t)n_tokens; t++) {
+        add_magnitudes(s->abs_sum, s->abs_max, x + t * k, k);
+    }
+    for (size_t i = 0; i < k; i++) {
+        s->max_abs = s->abs_max[i] > s->max_abs ? s->abs_max[i] : s->max_abs;
     }
     s->n_tokens += n_tokens;
     s->max_tokens = position + n_tokens > s->max_tokens ? position + n_tokens : s->max_tokens;
     return BT_OK;
+}
+
+/* Eight partial sums, so that the order of additions is the same in registers of any width. */
+BT_CLONES static double dot(const double *restrict a, const float *restrict b, size_t n)
+{
+    enum { LANES = 8 };
+    double part[LANES] = {0};
+    size_t whole = n / LANES * LANES;
+    for (size_t j = 0; j < whole; j += LANES) {
+        for (size_t l = 0; l < LANES; l++) {
+            part[l] += a[j + l] * (double)b[j + l];
+        }
+    }
+    for (size_t j = whole; j < n; j++) {
+        part[0] += a[j] * (double)b[j];
+    }
+    return ((part[0] + part[4]) + (part[1] + part[5])) +
+           ((part[2] + part[6]) + (part[3] + part[7]));
 }
 
 /* d XᵀX dᵀ for one row d [K], from the lower triangle. */
@@ -118,14 +146,9 @@ static double quadratic(const double *xtx, const float *d, size_t k)
     double sum = 0;
     for (size_t i = 0; i < k; i++) {
         const double *row = xtx + i * k;
-        double dot = 0;
-        if (d[i] == 0.0f) {
-            continue;
+        if (d[i] != 0.0f) {
+            sum += (double)d[i] * (2 * dot(row, d, i) + row[i] * (double)d[i]);
         }
-        for (size_t j = 0; j < i; j++) {
-            dot += row[j] * (double)d[j];
-        }
-        sum += (double)d[i] * (2 * dot + row[i] * (double)d[i]);
     }
     return sum;
 }

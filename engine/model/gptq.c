@@ -36,7 +36,7 @@ struct gptq {
     float *factor;   /* [K, K] upper Cholesky factor of the inverse of H, rows in order */
     float *w;        /* [N, K] weights in order, corrected as rounding goes on */
     float *err_of;   /* [N, BLOCK] scaled errors of the block's columns */
-    float *greatest; /* [G] of one row */
+    float *row;      /* [2 K] a row in the order of inputs, and H's diagonal in that order */
 };
 
 static int by_importance(const void *a, const void *b)
@@ -150,31 +150,8 @@ static enum bt_code invert_hessian(struct gptq *g, struct bt_error *err)
     return BT_OK;
 }
 
-static enum bt_code load_weights(struct gptq *g, struct bt_error *err)
+static void store_scale(struct bt_qweight *q, int32_t n, int32_t group, float scale)
 {
-    float *row = malloc((size_t)g->n_in * sizeof *row);
-    if (row == NULL) {
-        return no_memory(g, err);
-    }
-    for (int32_t n = 0; n < g->n_out; n++) {
-        bt_tensor_row_f32(g->dense, n, row);
-        for (int32_t i = 0; i < g->n_in; i++) {
-            float w = row[g->order[i]];
-            if (!isfinite(w)) {
-                free(row);
-                BT_FAIL(err, BT_ERR_INPUT, n, "%s: weight [%d, %d] is not finite", g->what, n,
-                        g->order[i]);
-            }
-            g->w[(size_t)n * (size_t)g->n_in + (size_t)i] = w;
-        }
-    }
-    free(row);
-    return BT_OK;
-}
-
-static void store_scale(struct bt_qweight *q, int32_t n, int32_t group, float max_abs)
-{
-    float scale = bt_quant_scale(max_abs, 7);
     ((uint16_t *)q->scale)[(size_t)n * (size_t)q->scale_stride + (size_t)group] =
         bt_f32_to_f16(scale);
 }
@@ -182,17 +159,48 @@ static void store_scale(struct bt_qweight *q, int32_t n, int32_t group, float ma
 /* Scales of groups that lie as they are, from the weights before any correction. */
 static void static_scales(struct gptq *g, int32_t n)
 {
-    const float *w = g->w + (size_t)n * (size_t)g->n_in;
-    float *greatest = g->greatest;
-    memset(greatest, 0, (size_t)g->q->n_groups * sizeof *greatest);
-    for (int32_t i = 0; i < g->n_in; i++) {
-        float a = fabsf(w[i]);
-        int32_t group = g->column[i] / g->q->group;
-        greatest[group] = a > greatest[group] ? a : greatest[group];
-    }
     for (int32_t group = 0; group < g->q->n_groups; group++) {
-        store_scale(g->q, n, group, greatest[group]);
+        int32_t start = group * g->q->group;
+        int32_t len = g->n_in - start < g->q->group ? g->n_in - start : g->q->group;
+        const float *diagonal = g->row + g->n_in + start;
+        store_scale(g->q, n, group,
+                    bt_quant_group_scale(g->row + start, diagonal, len, g->scheme->clip, 4));
     }
+}
+
+static enum bt_code load_weights(struct gptq *g, struct bt_error *err)
+{
+    for (size_t k = 0; k < (size_t)g->n_in; k++) {
+        g->row[(size_t)g->n_in + k] = (float)g->stats->xtx[k * (size_t)g->n_in + k];
+    }
+    for (int32_t n = 0; n < g->n_out; n++) {
+        bt_tensor_row_f32(g->dense, n, g->row);
+        for (int32_t i = 0; i < g->n_in; i++) {
+            float w = g->row[g->order[i]];
+            if (!isfinite(w)) {
+                BT_FAIL(err, BT_ERR_INPUT, n, "%s: weight [%d, %d] is not finite", g->what, n,
+                        g->order[i]);
+            }
+            g->w[(size_t)n * (size_t)g->n_in + (size_t)i] = w;
+        }
+        if (g->scheme->act_order == BT_ACT_ORDER_STATIC) {
+            static_scales(g, n);
+        }
+    }
+    return BT_OK;
+}
+
+/* The scale of the group that begins with the i-th column, from the weights as corrected so far. */
+static void running_scale(struct gptq *g, int32_t n, int32_t i, int32_t end)
+{
+    float weight_of[BLOCK];
+    int32_t len = end - i < g->q->group ? end - i : g->q->group;
+    for (int32_t j = 0; j < len; j++) {
+        weight_of[j] = g->row[g->n_in + g->order[i + j]];
+    }
+    const float *w = g->w + (size_t)n * (size_t)g->n_in + (size_t)i;
+    store_scale(g->q, n, g->column[i] / g->q->group,
+                bt_quant_group_scale(w, weight_of, len, g->scheme->clip, 4));
 }
 
 /* Rounds the block's columns of one row; errors spread inside the block at once. */
@@ -205,11 +213,7 @@ static void round_block(struct gptq *g, int32_t n, int32_t start, int32_t end)
     for (int32_t i = start; i < end; i++) {
         int32_t group = g->column[i] / g->q->group;
         if (running && i % g->q->group == 0) {
-            float greatest = 0.0f;
-            for (int32_t j = i; j < end && j < i + g->q->group; j++) {
-                greatest = fabsf(w[j]) > greatest ? fabsf(w[j]) : greatest;
-            }
-            store_scale(g->q, n, group, greatest);
+            running_scale(g, n, i, end);
         }
         float scale = bt_qweight_scale(g->q, n, group);
         int32_t q = bt_quant_round(w[i], scale, -8, 7);
@@ -246,9 +250,6 @@ static enum bt_code run(struct gptq *g, struct bt_arena *arena, struct bt_error 
     }
     BT_TRY(invert_hessian(g, err));
     BT_TRY(load_weights(g, err));
-    for (int32_t n = 0; n < g->n_out && g->scheme->act_order == BT_ACT_ORDER_STATIC; n++) {
-        static_scales(g, n);
-    }
     for (int32_t start = 0; start < g->n_in; start += BLOCK) {
         int32_t end = start + BLOCK < g->n_in ? start + BLOCK : g->n_in;
         for (int32_t n = 0; n < g->n_out; n++) {
@@ -283,15 +284,15 @@ enum bt_code bt_quantise_gptq(struct bt_arena *arena, const struct bt_tensor *de
     g.factor = malloc(k * k * sizeof *g.factor);
     g.w = malloc(n * k * sizeof *g.w);
     g.err_of = malloc(n * BLOCK * sizeof *g.err_of);
-    g.greatest = malloc((size_t)out->n_groups * sizeof *g.greatest);
+    g.row = malloc(2 * k * sizeof *g.row);
     bool short_of = g.order == NULL || g.column == NULL || g.factor == NULL || g.w == NULL ||
-                    g.err_of == NULL || g.greatest == NULL;
+                    g.err_of == NULL || g.row == NULL;
     enum bt_code code = short_of ? no_memory(&g, err) : run(&g, arena, err);
     free(g.order);
     free(g.column);
     free(g.factor);
     free(g.w);
     free(g.err_of);
-    free(g.greatest);
+    free(g.row);
     return code;
 }

@@ -58,10 +58,10 @@ static double clip_loss(const float *w, const float *weight_of, int32_t n, float
     return loss;
 }
 
-/* The scale of a group; with clip, of several clippings the one of least weighted squared error. */
-static float group_scale(const float *w, const float *weight_of, int32_t n, bool clip,
-                         struct grid grid)
+float bt_quant_group_scale(const float *w, const float *weight_of, int32_t n, bool clip,
+                           int32_t bits)
 {
+    struct grid grid = grid_of(bits);
     float m = max_abs(w, n);
     float best = bt_quant_scale(m, grid.hi);
     if (!clip || m == 0.0f) {
@@ -128,7 +128,7 @@ static enum bt_code rtn(const struct bt_tensor *dense, bool clip, const float *w
             int32_t start = g * q->group;
             int32_t len = q->n_in - start < q->group ? q->n_in - start : q->group;
             const float *weights = weight_of == NULL ? NULL : weight_of + start;
-            store_scale(q, n, g, group_scale(w + start, weights, len, clip, grid));
+            store_scale(q, n, g, bt_quant_group_scale(w + start, weights, len, clip, q->bits));
         }
         round_row(q, n, w, grid);
     }
@@ -227,7 +227,7 @@ enum bt_code bt_quant_scheme_parse(const char *text, struct bt_quant_scheme *out
                     .activations = SCHEMES[i].activations,
                     .method = SCHEMES[i].method,
                 };
-                out->clip = out->method == BT_METHOD_AWQ;
+                out->clip = out->method != BT_METHOD_RTN;
                 return BT_OK;
             }
         }

@@ -90,17 +90,17 @@ struct bt_quant_scheme {
     enum bt_weight_format weights;  /* an integer format; DEFAULT: only what is asked below */
     enum bt_quant_method method;    /* GPTQ and AWQ: int4 groups only */
     enum bt_act_format activations; /* DEFAULT (16-bit), INT8_DYNAMIC or INT8_STATIC */
-    bool clip;       /* RTN and AWQ: search the clipping of each scale that loses least */
-    bool lm_head;    /* quantise lm_head too (always to nearest) */
-    bool embeddings; /* quantise the embedding table, int8 a row */
-    bool norms;      /* round norm vectors to int8 and back */
-    enum bt_act_order act_order; /* GPTQ */
-    double damping;              /* GPTQ: share of the mean diagonal added to it; 0 means 0.01 */
+    bool clip;                      /* search the clipping of each scale that loses least */
+    bool lm_head;                   /* quantise lm_head too (always to nearest) */
+    bool embeddings;                /* quantise the embedding table, int8 a row */
+    bool norms;                     /* round norm vectors to int8 and back */
+    enum bt_act_order act_order;    /* GPTQ */
+    double damping;                 /* GPTQ: share of the mean diagonal added to it; 0 means 0.01 */
 };
 
 /* Reads a scheme's name: int8, int8-tensor, int4-{rtn,gptq,awq}[-g32|-g64|-g128] (g128),
- * int4-tensor, w8a8 (dynamic activations), w8a8-static, w4a8-{rtn,gptq,awq}[-gN]. Returns
- * BT_ERR_ARG with what is allowed. */
+ * int4-tensor, w8a8 (dynamic activations), w8a8-static, w4a8-{rtn,gptq,awq}[-gN]. GPTQ and AWQ come
+ * with clip. Returns BT_ERR_ARG with what is allowed. */
 BT_NODISCARD enum bt_code bt_quant_scheme_parse(const char *text, struct bt_quant_scheme *out,
                                                 struct bt_error *err);
 
@@ -124,6 +124,12 @@ void bt_model_round_norms(struct bt_model *m);
 /* fp16 scale of a group whose greatest magnitude is max_abs, for q up to q_max: never 0, never
  * infinite. */
 float bt_quant_scale(float max_abs, int32_t q_max);
+
+/* The scale of n weights that share one, of bits 4 or 8. With clip the greatest magnitude may be
+ * cut down to half, where that loses least: squared error, weighed by weight_of [n] (NULL: evenly).
+ */
+float bt_quant_group_scale(const float *w, const float *weight_of, int32_t n, bool clip,
+                           int32_t bits);
 
 /* The integer nearest to w / scale, kept within [lo, hi]. */
 static inline int32_t bt_quant_round(float w, float scale, int32_t lo, int32_t hi)

@@ -208,6 +208,11 @@ Test(gptq, loses_less_of_the_output_than_rounding_in_every_order)
             cr_assert_eq(bt_quant_output_error(&p.dense, &q, &p.stats, &gptq, &err), BT_OK);
             cr_expect_lt(gptq, 0.5 * rtn, "%s, order %zu: %g against %g",
                          bt_weight_format_name(formats[f]), o, gptq, rtn);
+            double clipped;
+            s.clip = true;
+            cr_assert_eq(bt_quantise_gptq(&p.arena, &p.dense, &p.stats, &s, "w", &q, &err), BT_OK);
+            cr_assert_eq(bt_quant_output_error(&p.dense, &q, &p.stats, &clipped, &err), BT_OK);
+            cr_expect_lt(clipped, gptq, "order %zu: %g against %g", o, clipped, gptq);
             cr_expect_eq(q.perm != NULL, orders[o] == BT_ACT_ORDER_GROUP);
         }
     }
@@ -326,13 +331,11 @@ static void made_up_init(struct made_up *u)
     for (int p = 0; p < BT_CALIB_POINTS; p++) {
         bt_rng_init(&rng, 9, "made up", (uint64_t)p);
         cr_assert_eq(bt_calib_init(&u->stats[p], widths[p], true, &err), BT_OK);
-        for (int t = 0; t < 300; t++) {
-            float x[96];
-            for (int k = 0; k < widths[p]; k++) {
-                x[k] = (float)(bt_rng_normal(&rng) * (k % 11 == 0 ? 20 : 1));
-            }
-            cr_assert_eq(bt_calib_add(&u->stats[p], x, 1, t, &err), BT_OK);
+        static float x[300 * 96];
+        for (int i = 0; i < 300 * widths[p]; i++) {
+            x[i] = (float)(bt_rng_normal(&rng) * (i % widths[p] % 11 == 0 ? 20 : 1));
         }
+        cr_assert_eq(bt_calib_add(&u->stats[p], x, 300, 0, &err), BT_OK);
     }
 }
 
@@ -560,7 +563,9 @@ Test(quantise, scheme_names_are_exact)
         cr_expect_not_null(strstr(err.msg, "expected int8"));
     }
     cr_expect_eq(bt_quant_scheme_parse("int4-gptq", &s, &err), BT_OK);
-    cr_expect_eq(s.weights, BT_WEIGHT_INT4_G128);
+    cr_expect(s.weights == BT_WEIGHT_INT4_G128 && s.method == BT_METHOD_GPTQ && s.clip);
+    cr_expect_eq(bt_quant_scheme_parse("int4-rtn-g64", &s, &err), BT_OK);
+    cr_expect(s.weights == BT_WEIGHT_INT4_G64 && s.method == BT_METHOD_RTN && !s.clip);
     cr_expect_eq(bt_quant_scheme_parse("int4-awq-g32", &s, &err), BT_OK);
     cr_expect(s.weights == BT_WEIGHT_INT4_G32 && s.method == BT_METHOD_AWQ && s.clip);
 }
