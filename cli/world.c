@@ -1,9 +1,11 @@
 #include "cli/world.h"
 
 #include "cli/lookup.h"
+#include "db/calibrations/calibrations.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static enum bt_code env_find_model(void *ctx, const char *name, struct bt_arch *out,
                                    struct bt_error *err)
@@ -113,6 +115,24 @@ static enum bt_code take_prices(struct bt_world *w, const struct bt_cli *cli, co
     return BT_OK;
 }
 
+/* The shipped calibrations; surfaces are built when they are first asked for. */
+static enum bt_code open_surfaces(struct bt_world *w, struct bt_error *err)
+{
+    int32_t n = bt_catalog_n_gpus(w->catalog);
+    struct bt_gpu *gpus = calloc((size_t)n, sizeof *gpus);
+    if (gpus == NULL) {
+        BT_FAIL(err, BT_ERR_NOMEM, n, "surfaces: no memory for %d GPUs", n);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        gpus[i] = bt_catalog_gpu_at(w->catalog, i)->gpu;
+    }
+    struct bt_surface_library_opts opts = {
+        .texts = bt_calibration_texts, .gpus = gpus, .n_gpus = n};
+    enum bt_code code = bt_surface_library_create(&opts, &w->env.surfaces, err);
+    free(gpus);
+    return code;
+}
+
 enum bt_code bt_world_open(const struct bt_cli *cli, struct bt_world *w, struct bt_error *err)
 {
     *w = (struct bt_world){
@@ -127,7 +147,10 @@ enum bt_code bt_world_open(const struct bt_cli *cli, struct bt_world *w, struct 
                 .free_hooks = env_free_hooks},
     };
     BT_TRY(bt_catalog_open(NULL, 0, &w->catalog, err));
-    enum bt_code code = take_prices(w, cli, NULL, NULL, err);
+    enum bt_code code = open_surfaces(w, err);
+    if (code == BT_OK) {
+        code = take_prices(w, cli, NULL, NULL, err);
+    }
     if (code != BT_OK) {
         bt_world_close(w);
     }
@@ -137,6 +160,7 @@ enum bt_code bt_world_open(const struct bt_cli *cli, struct bt_world *w, struct 
 void bt_world_close(struct bt_world *w)
 {
     bt_trace_destroy(w->trace);
+    bt_surface_library_destroy(w->env.surfaces);
     bt_catalog_close(w->catalog);
     *w = (struct bt_world){0};
 }

@@ -20,7 +20,7 @@ struct bt_world {
     const struct bt_scenario *scenario; /* borrowed; NULL: the workload came by option */
     struct bt_workload_spec workload;
     struct bt_trace *trace; /* owned; NULL: the workload is generated */
-    struct bt_plan_env env; /* config of which is left to the command */
+    struct bt_plan_env env; /* owns its surfaces; config is left to the command */
 };
 
 /* Opens the catalog and takes the --price options. */

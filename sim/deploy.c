@@ -1,4 +1,5 @@
 #include "sim/cost/roofline.h"
+#include "sim/cost/surface_law.h"
 #include "sim/hardware/stack.h"
 #include "sim/run.h"
 
@@ -77,7 +78,8 @@ static enum bt_code plan_memory(struct bt_deploy *d, struct bt_error *err)
     return BT_OK;
 }
 
-static enum bt_code make_cost(struct bt_deploy *d, struct bt_error *err)
+static enum bt_code make_cost(struct bt_deploy *d, struct bt_surface_library *surfaces,
+                              struct bt_error *err)
 {
     const struct bt_config *c = &d->config;
     struct bt_step_opts o = {
@@ -97,7 +99,10 @@ static enum bt_code make_cost(struct bt_deploy *d, struct bt_error *err)
         .block_bytes = d->memory.block_bytes,
         .pcie_bytes_per_s = c->pcie_bytes_per_s,
     };
-    return bt_roofline_create(&o, &d->cost, err);
+    if (surfaces == NULL || d->gpu.family == BT_GPU_CPU) {
+        return bt_roofline_create(&o, &d->cost, err);
+    }
+    return bt_surface_cost_create(surfaces, c->stack, BT_SOURCE_WITHOUT_NOTHING, &o, &d->cost, err);
 }
 
 static double step_ns(const struct bt_cost *cost, const struct bt_batch *b)
@@ -221,7 +226,8 @@ static enum bt_code fill_sched(struct bt_deploy *d, struct bt_error *err)
     return BT_OK;
 }
 
-static enum bt_code resolve(struct bt_deploy *d, struct bt_error *err)
+static enum bt_code resolve(struct bt_deploy *d, struct bt_surface_library *surfaces,
+                            struct bt_error *err)
 {
     const struct bt_config *c = &d->config;
     d->weights = bt_weight_format_resolve((enum bt_weight_format)c->weights, &d->arch);
@@ -232,14 +238,15 @@ static enum bt_code resolve(struct bt_deploy *d, struct bt_error *err)
     BT_TRY(plan_memory(d, err));
     d->max_model_len = d->memory.max_model_len;
     BT_TRY(fill_sched(d, err));
-    BT_TRY(make_cost(d, err));
+    BT_TRY(make_cost(d, surfaces, err));
     derive_costs(d);
     return BT_OK;
 }
 
 enum bt_code bt_deploy_init(struct bt_deploy *d, const struct bt_config *config,
                             const struct bt_arch *arch, const struct bt_arch *draft,
-                            const struct bt_gpu *gpu, struct bt_error *err)
+                            const struct bt_gpu *gpu, struct bt_surface_library *surfaces,
+                            struct bt_error *err)
 {
     *d = (struct bt_deploy){.config = *config, .arch = *arch, .gpu = *gpu};
     if (has_draft_model(config)) {
@@ -254,7 +261,7 @@ enum bt_code bt_deploy_init(struct bt_deploy *d, const struct bt_config *config,
         code = bt_stack_apply(&d->config, &d->gpu, arch->max_position, err);
     }
     if (code == BT_OK) {
-        code = resolve(d, err);
+        code = resolve(d, surfaces, err);
     }
     if (code != BT_OK) {
         struct bt_memory_plan memory = d->memory;

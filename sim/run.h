@@ -15,6 +15,7 @@
 #include "engine/core/sched.h"
 #include "sim/config.h"
 #include "sim/cost/cost.h"
+#include "sim/cost/library.h"
 #include "sim/hardware/memory.h"
 #include "sim/workload/source.h"
 
@@ -41,14 +42,17 @@ struct bt_deploy {
     struct bt_cost cost;        /* owned */
 };
 
-/* Resolves a configuration: formats, memory plan, roofline cost model, scheduler options. `draft`
- * may be NULL without a draft model. BT_ERR_UNFIT with the arithmetic in the message when the model
- * does not fit (d is zeroed but for d->memory, which holds the plan); BT_ERR_ARG for values that
- * exclude each other. Speculation without an acceptance is BT_ERR_ARG (never borrowed). Which
- * kernels exist on which GPU and stack is the caller's to check. */
+/* Resolves a configuration: formats, memory plan, cost model, scheduler options. `draft` may be
+ * NULL without a draft model. The cost model is the configuration's stack's, from measured
+ * surfaces; `surfaces` NULL (or a CPU): from the data sheet alone. It is borrowed during the call:
+ * what the deployment keeps of it is copied. BT_ERR_UNFIT with the arithmetic in the message when
+ * the model does not fit (d is zeroed but for d->memory, which holds the plan); BT_ERR_ARG for
+ * values that exclude each other. Speculation without an acceptance is BT_ERR_ARG (never borrowed).
+ * Which kernels exist on which GPU and stack is the caller's to check. */
 BT_NODISCARD enum bt_code bt_deploy_init(struct bt_deploy *d, const struct bt_config *config,
                                          const struct bt_arch *arch, const struct bt_arch *draft,
-                                         const struct bt_gpu *gpu, struct bt_error *err);
+                                         const struct bt_gpu *gpu,
+                                         struct bt_surface_library *surfaces, struct bt_error *err);
 
 /* Puts another cost model in place of the roofline (taken over), and derives from it what the
  * scheduler knows of costs. */

@@ -256,6 +256,60 @@ enum bt_code bt_roofline_law_create(const struct bt_gpu *gpu, struct bt_law *out
     return BT_OK;
 }
 
+/* By class of product: see bt_roofline_step_error. */
+static const double step_errors[GEMM_CLASSES] = {
+    [GEMM_FP32] = 1.0, [GEMM_W16A16] = 0.6, [GEMM_W8A16] = 0.8, [GEMM_W4A16] = 1.0,
+    [GEMM_W8A8] = 0.8, [GEMM_W4A8] = 1.5,   [GEMM_FP8] = 0.6,
+};
+static const double gemm_log_errors[GEMM_CLASSES] = {
+    [GEMM_FP32] = 0.7, [GEMM_W16A16] = 0.5, [GEMM_W8A16] = 0.6, [GEMM_W4A16] = 0.7,
+    [GEMM_W8A8] = 0.6, [GEMM_W4A8] = 0.9,   [GEMM_FP8] = 0.5,
+};
+static const double DECODE_LOG_ERROR = 0.7;
+static const double PREFILL_LOG_ERROR = 0.7;
+static const double POINTWISE_LOG_ERROR = 0.9;
+static const double COLLECTIVE_LOG_ERROR = 0.9;
+
+double bt_roofline_step_error(enum bt_weight_format weights, enum bt_act_format activations)
+{
+    return step_errors[class_of(weights, activations)];
+}
+
+double bt_roofline_log_error(enum bt_step_op op, enum bt_weight_format weights,
+                             enum bt_act_format activations)
+{
+    switch (op) {
+    case BT_STEP_QKV:
+    case BT_STEP_O:
+    case BT_STEP_GATE_UP:
+    case BT_STEP_DOWN:
+    case BT_STEP_LM_HEAD:
+    case BT_STEP_MEDUSA:
+        return gemm_log_errors[class_of(weights, activations)];
+    case BT_STEP_ATTN_DECODE:
+        return DECODE_LOG_ERROR;
+    case BT_STEP_ATTN_PREFILL:
+        return PREFILL_LOG_ERROR;
+    case BT_STEP_ALL_REDUCE:
+    case BT_STEP_ALL_GATHER:
+        return COLLECTIVE_LOG_ERROR;
+    case BT_STEP_EMBED:
+    case BT_STEP_NORM:
+    case BT_STEP_ADD:
+    case BT_STEP_QUANTISE:
+    case BT_STEP_QK_NORM:
+    case BT_STEP_ROPE:
+    case BT_STEP_KV_WRITE:
+    case BT_STEP_ACTIVATION:
+    case BT_STEP_SAMPLE:
+        return POINTWISE_LOG_ERROR;
+    case BT_STEP_OPS:
+        break;
+    }
+    BT_ASSERT(!"an operation");
+    return 0;
+}
+
 static enum bt_code check_units(const struct bt_step_opts *opts, const struct bt_step_model *m,
                                 struct bt_error *err)
 {
@@ -272,6 +326,19 @@ static enum bt_code check_units(const struct bt_step_opts *opts, const struct bt
     return BT_OK;
 }
 
+enum bt_code bt_roofline_check_units(const struct bt_step_opts *opts, struct bt_error *err)
+{
+    BT_TRY(check_units(opts, &opts->target, err));
+    return opts->spec == BT_SPEC_DRAFT ? check_units(opts, &opts->draft, err) : BT_OK;
+}
+
+double bt_roofline_peak(const struct bt_step_opts *opts)
+{
+    const struct bt_step_model *t = &opts->target;
+    return bt_roofline_rate(opts->gpu, bt_weight_format_resolve(t->weights, t->arch),
+                            bt_act_format_resolve(t->activations, t->arch));
+}
+
 enum bt_code bt_roofline_create(const struct bt_step_opts *opts, struct bt_cost *out,
                                 struct bt_error *err)
 {
@@ -279,10 +346,7 @@ enum bt_code bt_roofline_create(const struct bt_step_opts *opts, struct bt_cost 
     struct bt_step_opts o = *opts;
     struct bt_law law;
     struct bt_law draft = {0};
-    BT_TRY(check_units(opts, &opts->target, err));
-    if (o.spec == BT_SPEC_DRAFT) {
-        BT_TRY(check_units(opts, &opts->draft, err));
-    }
+    BT_TRY(bt_roofline_check_units(opts, err));
     BT_TRY(bt_roofline_law_create(o.gpu, &law, err));
     if (o.spec == BT_SPEC_DRAFT) {
         enum bt_code code = bt_roofline_law_create(o.gpu, &draft, err);
@@ -292,9 +356,7 @@ enum bt_code bt_roofline_create(const struct bt_step_opts *opts, struct bt_cost 
         }
     }
     if (!(o.peak_flops_per_s > 0)) {
-        enum bt_weight_format w = bt_weight_format_resolve(o.target.weights, o.target.arch);
-        enum bt_act_format a = bt_act_format_resolve(o.target.activations, o.target.arch);
-        o.peak_flops_per_s = bt_roofline_rate(o.gpu, w, a);
+        o.peak_flops_per_s = bt_roofline_peak(&o);
     }
     if (o.gpu->family == BT_GPU_CPU) {
         o.graph_node_ps = -1;
@@ -302,6 +364,9 @@ enum bt_code bt_roofline_create(const struct bt_step_opts *opts, struct bt_cost 
     }
     BT_TRY(bt_step_cost_create(&o, law, draft, out, err));
     out->trust = BT_TRUST_ROOFLINE;
+    out->step_error =
+        bt_roofline_step_error(bt_weight_format_resolve(o.target.weights, o.target.arch),
+                               bt_act_format_resolve(o.target.activations, o.target.arch));
     snprintf(out->weakest, sizeof out->weakest, "every operation");
     return BT_OK;
 }

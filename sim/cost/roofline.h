@@ -4,7 +4,8 @@
  *   time = fixed + max(bytes / (bandwidth * share), ops(tile(m)) / (rate * efficiency(m)))
  *
  * Constants are set by the H200's published operation tables and hold for every GPU alike: trust is
- * `roofline`, and no error bound is claimed. Every formula and source: docs/COST_MODEL.md.
+ * `roofline`, and the error bound is what measured steps of other cards differ by. Every formula
+ * and source: docs/COST_MODEL.md.
  */
 #ifndef BT_SIM_COST_ROOFLINE_H
 #define BT_SIM_COST_ROOFLINE_H
@@ -26,6 +27,20 @@ BT_NODISCARD enum bt_code bt_roofline_law_create(const struct bt_gpu *gpu, struc
  * 0 when the GPU lacks the unit. */
 double bt_roofline_rate(const struct bt_gpu *gpu, enum bt_weight_format weights,
                         enum bt_act_format activations);
+
+/* The target's rate (bt_roofline_rate of its formats) on one rank. */
+double bt_roofline_peak(const struct bt_step_opts *opts);
+
+/* BT_ERR_ARG when the GPU has no unit for the target's or draft's formats. */
+BT_NODISCARD enum bt_code bt_roofline_check_units(const struct bt_step_opts *opts,
+                                                  struct bt_error *err);
+
+/* What the law is worth, from comparing it with measured surfaces (bt_law_report prints the tables
+ * of docs/COST_MODEL.md): a step of these formats takes at most 1 + error times what the law says,
+ * nine times in ten; and the same of one operation, as a logarithm. */
+double bt_roofline_step_error(enum bt_weight_format weights, enum bt_act_format activations);
+double bt_roofline_log_error(enum bt_step_op op, enum bt_weight_format weights,
+                             enum bt_act_format activations);
 
 /* A roofline cost model; opts->peak_flops_per_s 0: the rate of the target's formats. BT_ERR_ARG
  * when the GPU has no unit for the formats. */

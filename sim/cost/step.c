@@ -363,8 +363,7 @@ static enum bt_code check(const struct bt_step_opts *o, const struct bt_law *dra
     return bt_arch_check_tp(a, o->tp > 0 ? o->tp : 1, err);
 }
 
-/* A draft is sharded like the target when its heads allow it, else each rank has a copy. */
-static int32_t draft_tp(const struct bt_step_opts *o)
+int32_t bt_step_draft_tp(const struct bt_step_opts *o)
 {
     return o->tp > 1 && bt_arch_check_tp(o->draft.arch, o->tp, NULL) == BT_OK ? o->tp : 1;
 }
@@ -396,7 +395,7 @@ static enum bt_code init_models(struct step_cost *c, const struct bt_step_opts *
         mo.n_layers = o->self_layers;
     } else {
         mo.model = &o->draft;
-        mo.tp = draft_tp(o);
+        mo.tp = bt_step_draft_tp(o);
         law = c->draft_law;
     }
     return bt_model_cost_init(&c->draft, &mo, law, err);

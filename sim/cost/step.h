@@ -67,6 +67,10 @@ BT_NODISCARD enum bt_code bt_step_cost_create(const struct bt_step_opts *opts, s
                                               struct bt_law draft_law, struct bt_cost *out,
                                               struct bt_error *err);
 
+/* Ranks that share the draft: the target's when its heads allow it, else each rank has a copy: 1.
+ */
+int32_t bt_step_draft_tp(const struct bt_step_opts *o);
+
 /* One operation's share of a step. */
 struct bt_step_row {
     enum bt_step_op op;

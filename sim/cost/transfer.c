@@ -365,6 +365,14 @@ enum bt_code bt_transfer_init(struct bt_transfer *t, const struct bt_relative *r
     return earn_bound(t, err);
 }
 
+enum bt_code bt_transfer_init_point(struct bt_transfer *t, const struct bt_relative *relatives,
+                                    int32_t n, const struct bt_gpu *target, struct bt_error *err)
+{
+    BT_ASSERT(n >= 1);
+    BT_TRY(check_relatives(relatives, n, target, err));
+    return init_point(t, relatives, n, target, err);
+}
+
 struct bt_transfer_point bt_transfer_eval(const struct bt_transfer *t,
                                           const struct bt_op_shape *shape)
 {

@@ -71,6 +71,11 @@ BT_NODISCARD enum bt_code bt_transfer_init(struct bt_transfer *t,
                                            const struct bt_relative *relatives, int32_t n,
                                            const struct bt_gpu *target, struct bt_error *err);
 
+/* As bt_transfer_init, without the bound: log_bound, median and n_left_out are left at 0. */
+BT_NODISCARD enum bt_code bt_transfer_init_point(struct bt_transfer *t,
+                                                 const struct bt_relative *relatives, int32_t n,
+                                                 const struct bt_gpu *target, struct bt_error *err);
+
 /* Prediction with its interval. */
 struct bt_transfer_point bt_transfer_eval(const struct bt_transfer *t,
                                           const struct bt_op_shape *shape);

@@ -44,6 +44,8 @@ enum { BT_PLAN_MAX_CANDIDATES = 200000, BT_REASON_BYTES = 320 };
  * functions are called from several threads at once and must only read. */
 struct bt_plan_env {
     void *ctx;
+    /* Measured surfaces; NULL: cost models come from the data sheet alone. */
+    struct bt_surface_library *surfaces;
     /* Candidate i of bt_plan_spec.n_candidates. */
     void (*config)(void *ctx, int64_t i, struct bt_config *out);
     /* Architecture of a model's name, config.json or folder. */

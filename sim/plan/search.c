@@ -39,7 +39,7 @@ enum bt_code bt_plan_deploy(const struct bt_plan_env *env, const struct bt_confi
     if (has_draft) {
         BT_TRY(env->find_model(env->ctx, config->spec.draft, &draft, err));
     }
-    BT_TRY(bt_deploy_init(d, config, &arch, has_draft ? &draft : NULL, &gpu, err));
+    BT_TRY(bt_deploy_init(d, config, &arch, has_draft ? &draft : NULL, &gpu, env->surfaces, err));
     if (config->degrade_model[0] == '\0') {
         return BT_OK;
     }
@@ -50,7 +50,7 @@ enum bt_code bt_plan_deploy(const struct bt_plan_env *env, const struct bt_confi
     small.spec = (struct bt_spec_config){0};
     enum bt_code code = env->find_model(env->ctx, small.model, &arch, err);
     if (code == BT_OK) {
-        code = bt_deploy_init(degrade, &small, &arch, NULL, &gpu, err);
+        code = bt_deploy_init(degrade, &small, &arch, NULL, &gpu, env->surfaces, err);
     }
     if (code != BT_OK) {
         bt_deploy_fini(d);

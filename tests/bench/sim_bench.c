@@ -60,7 +60,7 @@ static struct bt_deploy acceptance_deploy(void)
     struct bt_arch arch = fixture_7b();
     struct bt_gpu gpu = fixture_a100();
     struct bt_deploy d;
-    if (bt_deploy_init(&d, &c, &arch, NULL, &gpu, &err) != BT_OK) {
+    if (bt_deploy_init(&d, &c, &arch, NULL, &gpu, NULL, &err) != BT_OK) {
         die(&err);
     }
     return d;

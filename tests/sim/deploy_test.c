@@ -22,7 +22,7 @@ static struct bt_deploy deploy_of(const struct bt_config *c, const struct bt_arc
 {
     struct bt_deploy d;
     struct bt_error err = {0};
-    cr_assert_eq(bt_deploy_init(&d, c, arch, draft, gpu, &err), BT_OK, "%s", err.msg);
+    cr_assert_eq(bt_deploy_init(&d, c, arch, draft, gpu, NULL, &err), BT_OK, "%s", err.msg);
     return d;
 }
 
@@ -32,7 +32,7 @@ static void expect_error(const struct bt_config *c, const struct bt_arch *arch,
 {
     struct bt_deploy d;
     struct bt_error err = {0};
-    cr_expect_eq(bt_deploy_init(&d, c, arch, draft, gpu, &err), code, "%s", err.msg);
+    cr_expect_eq(bt_deploy_init(&d, c, arch, draft, gpu, NULL, &err), code, "%s", err.msg);
     cr_expect_not_null(strstr(err.msg, text), "\"%s\" lacks \"%s\"", err.msg, text);
     cr_expect_null(d.cost.ops);
     cr_expect_eq(d.sched.n_blocks, 0);

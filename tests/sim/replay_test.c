@@ -24,7 +24,7 @@ static struct bt_sim_result *replay(enum bt_over_length over_length)
     struct bt_arch arch = fixture_7b();
     struct bt_gpu gpu = fixture_a100();
     struct bt_deploy d;
-    cr_assert_eq(bt_deploy_init(&d, &c, &arch, NULL, &gpu, &err), BT_OK, "%s", err.msg);
+    cr_assert_eq(bt_deploy_init(&d, &c, &arch, NULL, &gpu, NULL, &err), BT_OK, "%s", err.msg);
     struct bt_trace_opts trace = {0};
     struct bt_source *source = NULL;
     cr_assert_eq(bt_source_create_trace(TRACE, &trace, &source, &err), BT_OK, "%s", err.msg);

@@ -1,0 +1,105 @@
+#include "sim/cost/step_trust.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { SOURCES_MAX = BT_STEP_ROWS_MAX };
+
+static const double SHARE_THAT_DECIDES = 0.1;
+
+/* One source's part of a step's error. */
+struct part {
+    const void *source;
+    double error; /* of the step, relative */
+};
+
+struct weakest {
+    bool is_set;
+    enum bt_trust level;
+    double weight; /* share x error: the largest of its level is named */
+    enum bt_step_op op;
+    const struct bt_op_origin *origin;
+};
+
+static void count_level(struct weakest *w, const struct bt_op_origin *o, enum bt_step_op op,
+                        double share)
+{
+    double weight = share * o->log_error;
+    bool weaker = !w->is_set || o->level < w->level || (o->level == w->level && weight > w->weight);
+    if (share >= SHARE_THAT_DECIDES && weaker) {
+        *w = (struct weakest){true, o->level, weight, op, o};
+    }
+}
+
+/* Relative error of one step. */
+static double step_error(const struct bt_cost *cost, const struct bt_batch *b,
+                         const struct bt_op_origin *target, const struct bt_op_origin *draft,
+                         struct weakest *weakest)
+{
+    struct bt_step_row rows[BT_STEP_ROWS_MAX];
+    struct part parts[SOURCES_MAX];
+    int32_t n_parts = 0;
+    int32_t n = bt_step_cost_explain(cost, b, rows);
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++) {
+        sum += rows[i].time_ps;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        const struct bt_op_origin *o = &(rows[i].draft ? draft : target)[rows[i].op];
+        const void *source = o->source != NULL ? o->source : o;
+        double share = rows[i].time_ps / sum;
+        count_level(weakest, o, rows[i].op, share);
+        int32_t k = 0;
+        while (k < n_parts && parts[k].source != source) {
+            k++;
+        }
+        if (k == n_parts) {
+            parts[n_parts++] = (struct part){.source = source};
+        }
+        parts[k].error += share * expm1(o->log_error);
+    }
+    double square = 0;
+    for (int32_t k = 0; k < n_parts; k++) {
+        square += parts[k].error * parts[k].error;
+    }
+    return sqrt(square);
+}
+
+void bt_step_trust_fill(struct bt_cost *cost, const struct bt_op_origin target[BT_STEP_OPS],
+                        const struct bt_op_origin *draft, int32_t max_seqs, int32_t draft_steps)
+{
+    static const int32_t batches[] = {1, 4, 16, 64, 128, 256};
+    static const int64_t contexts[] = {1024, 4096};
+    static const int64_t prompts[] = {512, 2048, 8192};
+    struct weakest weakest = {0};
+    const struct bt_op_origin *of_draft = draft != NULL ? draft : target;
+    double worst = 0;
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        for (size_t c = 0; c < sizeof contexts / sizeof *contexts; c++) {
+            int32_t n = batches[i];
+            struct bt_batch b = {.n_decode = n,
+                                 .n_decode_tokens = n * (1 + draft_steps),
+                                 .decode_ctx = n * contexts[c],
+                                 .decode_ctx_max = contexts[c],
+                                 .n_logits = n * (1 + draft_steps),
+                                 .n_draft_steps = draft_steps};
+            if (i == 0 || n <= max_seqs) {
+                worst = fmax(worst, step_error(cost, &b, target, of_draft, &weakest));
+            }
+        }
+    }
+    for (size_t i = 0; i < sizeof prompts / sizeof *prompts; i++) {
+        int64_t q = prompts[i];
+        struct bt_batch b = {.n_prefill = 1,
+                             .n_prefill_tokens = (int32_t)q,
+                             .prefill_pairs = q * (q + 1) / 2,
+                             .prefill_ctx = q,
+                             .n_logits = 1};
+        worst = fmax(worst, step_error(cost, &b, target, of_draft, &weakest));
+    }
+    BT_ASSERT(weakest.is_set);
+    cost->trust = weakest.level;
+    cost->step_error = worst;
+    (void)snprintf(cost->weakest, sizeof cost->weakest, "%s (%.40s)", bt_step_op_name(weakest.op),
+                   weakest.origin->text);
+}
