@@ -12,7 +12,7 @@ if(BT_SANITIZE)
     -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
   target_link_options(bt_flags INTERFACE -fsanitize=address,undefined)
 endif()
-target_compile_definitions(bt_flags INTERFACE _POSIX_C_SOURCE=200809L)
+target_compile_definitions(bt_flags INTERFACE _XOPEN_SOURCE=700)
 
 function(bt_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})

@@ -28,12 +28,35 @@ static void print_text(FILE *f, const char *text)
     fputc('"', f);
 }
 
+/* The shortest decimal that reads back as the same double. */
+static void print_number(FILE *f, double x)
+{
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (strtod(text, NULL) == x) {
+            break;
+        }
+    }
+    fputs(text, f);
+}
+
 struct printer {
     const struct bt_table_reader *r;
     const char *dir;
     FILE *f;
     const char *trouble; /* what could not be written; NULL: nothing so far */
 };
+
+/* A file by its full path, so that the text means the same from anywhere; one that is not there
+ * stays as it was given. */
+static void print_file(const struct printer *p, const char *name)
+{
+    const char *path = bt_table_file(p->r, p->dir, name);
+    char *full = realpath(path, NULL);
+    print_text(p->f, full != NULL ? full : path);
+    free(full);
+}
 
 static void print_value(struct printer *p, int idx, const char *key, int depth);
 
@@ -85,12 +108,15 @@ static void print_value(struct printer *p, int idx, const char *key, int depth)
         if (lua_isinteger(L, idx)) {
             fprintf(p->f, "%lld", (long long)lua_tointeger(L, idx));
         } else {
-            fprintf(p->f, "%.17g", lua_tonumber(L, idx));
+            print_number(p->f, lua_tonumber(L, idx));
         }
         return;
     case LUA_TSTRING:
-        print_text(p->f, is_file ? bt_table_file(p->r, p->dir, lua_tostring(L, idx))
-                                 : lua_tostring(L, idx));
+        if (is_file) {
+            print_file(p, lua_tostring(L, idx));
+        } else {
+            print_text(p->f, lua_tostring(L, idx));
+        }
         return;
     case LUA_TTABLE: {
         const char *tag = bt_table_tag(p->r, idx);
