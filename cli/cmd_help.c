@@ -1,5 +1,6 @@
 #include "cli/cmd.h"
 #include "cli/command.h"
+#include "scripts/host/scenario.h"
 
 #include <string.h>
 
@@ -18,7 +19,10 @@ void bt_help_print_all(FILE *f, const char *group)
             fprintf(f, "  %-16s%s\n", command->name, command->summary);
         }
     }
-    (void)fputs("\n`berth help COMMAND` shows examples and every option.\n", f);
+    (void)fputs(
+        "\n`berth help COMMAND` shows examples and every option, `berth help scenario` every "
+        "key of a scenario.\n",
+        f);
 }
 
 static void print_positional_usage(FILE *f, const struct bt_command *command)
@@ -55,6 +59,10 @@ static enum bt_code run_help(struct bt_cli *cli, struct bt_error *err)
         return BT_OK;
     }
     const char *const *words = cli->args.positional;
+    if (cli->args.n_positional == 1 && strcmp(words[0], "scenario") == 0) {
+        bt_scenario_print_schema(stdout);
+        return BT_OK;
+    }
     if (cli->args.n_positional == 1 && bt_command_is_group(words[0])) {
         bt_help_print_all(stdout, words[0]);
         return BT_OK;
@@ -72,11 +80,12 @@ static enum bt_code run_help(struct bt_cli *cli, struct bt_error *err)
 static const struct bt_example examples[] = {
     {"help replay", "Examples and options of one command."},
     {"help trace", "The commands of a group."},
+    {"help scenario", "Every key of a scenario file, as a Markdown table."},
 };
 
 const struct bt_command bt_cmd_help = {
     .name = "help",
-    .arguments = "[COMMAND]",
+    .arguments = "[COMMAND | scenario]",
     .summary = "examples and options of a command",
     .examples = examples,
     .n_examples = sizeof examples / sizeof examples[0],

@@ -99,6 +99,12 @@ static enum bt_code answer(struct bt_cli *cli, struct planning *p, const struct 
 static enum bt_code search(struct bt_cli *cli, struct planning *p, struct bt_error *err)
 {
     bt_scenario_run_opts(cli, &p->scenario, &p->run, &p->warmup);
+    if (p->run.n_slos == 0) {
+        BT_FAIL(err, BT_ERR_INPUT, 0,
+                "%s: slo: a plan needs at least one limit on latency, such as slo { e2e_s = { p95 "
+                "= 1.5 } } or --slo e2e.p95=1.5",
+                p->scenario.path);
+    }
     struct bt_plan_spec spec = {
         .n_candidates = bt_scenario_n_configs(&p->scenario),
         .seed = p->run.seed,

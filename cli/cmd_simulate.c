@@ -143,7 +143,8 @@ static enum bt_code all(struct bt_cli *cli, struct simulate *m, struct bt_error 
     bt_out_set(doc, "version", bt_out_text(BT_VERSION));
     bt_out_set(doc, "scenario", bt_out_text(m->scenario.name));
     if (cli->format == BT_OUT_TABLE) {
-        bt_out_set(doc, "title", bt_out_text(m->scenario.description));
+        const char *title = m->scenario.description;
+        bt_out_set(doc, "title", bt_out_text(title[0] != '\0' ? title : m->scenario.name));
     }
     enum bt_code code = BT_OK;
     for (int64_t i = 0; i < total && code == BT_OK; i++) {

@@ -43,7 +43,7 @@ static const struct {
     {"price.term", "text", "", "on-demand, spot or reserved [on-demand]."},
     {"price.usd_per_h", "table", "", "Prices of your own: GPU = USD an hour."},
     {"hooks", "table", "",
-     "Functions: arrival(request, state), overload(state, request), route(request, states), "
+     "Functions: arrival(request, states), overload(state, request), route(request, states), "
      "speculation(state)."},
 };
 enum { N_EXTRA = sizeof EXTRA_KEYS / sizeof *EXTRA_KEYS };
@@ -188,6 +188,23 @@ static const char *push_spec(const struct load *ld, int idx, const char *path)
     return lua_tostring(L, -1);
 }
 
+/* What a field allows in the words of a scenario; the command line's differ for these three. */
+static void describe(const struct bt_config_field *f, char *out, size_t n)
+{
+    if (f->type == BT_FIELD_BOOL) {
+        snprintf(out, n, "true or false");
+    } else if (f->type == BT_FIELD_WINDOW) {
+        snprintf(out, n, "number %g..%g %s or w.dynamic { low = .., high = .. }", f->min, f->max,
+                 f->unit);
+    } else if (f->type == BT_FIELD_SPEC) {
+        snprintf(out, n,
+                 "false or { draft = MODEL, k = .. }, { self = LAYERS, k = .. }, { medusa = HEADS "
+                 "}, each with acceptance, adaptive, off_above_batch");
+    } else {
+        bt_config_describe(f, out, n);
+    }
+}
+
 /* One value as the text that bt_config_set takes; checks the Lua type against the field's. The text
  * lies in the arena. [-0, +0, e] */
 static const char *value_text(const struct load *ld, const struct bt_config_field *f, int idx,
@@ -198,7 +215,7 @@ static const char *value_text(const struct load *ld, const struct bt_config_fiel
     int top = lua_gettop(L);
     if (!type_fits(L, f, idx)) {
         char want[256];
-        bt_config_describe(f, want, sizeof want);
+        describe(f, want, sizeof want);
         bt_table_bad(&ld->r, path, want, idx);
     }
     const char *text = NULL;
@@ -830,12 +847,13 @@ void bt_scenario_print_schema(FILE *out)
     fprintf(out, "| key | allowed | default | what it is |\n| --- | --- | --- | --- |\n");
     for (const struct bt_config_field *f = bt_config_fields; f->path != NULL; f++) {
         char range[256];
-        bt_config_describe(f, range, sizeof range);
-        fprintf(out, "| `%s` | %s | %s | %s |\n", f->path, range,
-                f->def == NULL      ? "must be given"
-                : f->def[0] == '\0' ? ""
-                                    : f->def,
-                f->help);
+        describe(f, range, sizeof range);
+        bool is_switch = f->type == BT_FIELD_BOOL || f->type == BT_FIELD_SPEC;
+        const char *def = f->def == NULL                           ? "must be given"
+                          : is_switch && strcmp(f->def, "on") == 0 ? "true"
+                          : is_switch                              ? "false"
+                                                                   : f->def;
+        fprintf(out, "| `%s` | %s | %s | %s |\n", f->path, range, def, f->help);
     }
     for (int32_t i = 0; i < N_EXTRA; i++) {
         fprintf(out, "| `%s` | %s%s%s | | %s |\n", EXTRA_KEYS[i].path, EXTRA_KEYS[i].type,

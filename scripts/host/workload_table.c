@@ -521,7 +521,7 @@ void bt_workload_table_print_schema(FILE *out)
             }
         }
         if (k->max > k->min) {
-            fprintf(out, " | %g..%g | %s |\n", k->min, k->max, k->help);
+            fprintf(out, " | %.10g..%.10g | %s |\n", k->min, k->max, k->help);
         } else {
             fprintf(out, " | | %s |\n", k->help);
         }
