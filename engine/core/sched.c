@@ -495,6 +495,7 @@ bool bt_sched_cancel(struct bt_sched *s, struct bt_req_handle h, int64_t now_ns)
 void bt_sched_get_state(const struct bt_sched *s, struct bt_sched_state *out)
 {
     *out = (struct bt_sched_state){
+        .replica = s->opts.replica,
         .n_waiting = s->waiting.n,
         .n_running = s->n_living - s->waiting.n - s->swapped.n,
         .n_swapped = s->swapped.n,

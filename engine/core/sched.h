@@ -186,6 +186,7 @@ void bt_sched_complete(struct bt_sched *s, const struct bt_step_result *result, 
 
 /* State as the routers, hooks and gauges see it. */
 struct bt_sched_state {
+    int32_t replica; /* opts.replica */
     int32_t n_waiting, n_running, n_swapped;
     int32_t max_seqs; /* in force */
     int32_t kv_blocks_total, kv_blocks_used, kv_blocks_cached;

@@ -77,7 +77,7 @@ struct hook_args {
 static void push_states(lua_State *L, const struct hook_args *a)
 {
     if (!a->list) {
-        push_state(L, a->states, 0, a->now_ns);
+        push_state(L, a->states, a->states->replica, a->now_ns);
         return;
     }
     lua_createtable(L, a->n_states, 0); /* list */
