@@ -45,8 +45,8 @@
  * known tokens + 1 fit; what can never fit is rejected at submit; a lone sequence that outgrows the
  * pool fails with the tokens it has. Hence no livelock.
  *
- * It feeds every bt_metrics call but create and finish, bt_metrics_step and bt_metrics_gauge
- * included (the gauge at each submit, cancel, plan and complete). Threading: one thread a
+ * It makes every bt_metrics call of a run but create, set_warmup and finish (the gauge at each
+ * submit, cancel, plan and complete). Threading: one thread a
  * scheduler.
  */
 #ifndef BT_ENGINE_CORE_SCHED_H

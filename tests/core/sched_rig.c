@@ -362,7 +362,6 @@ enum bt_plan_status rig_plan(struct rig *rig, const struct bt_step_plan **plan, 
     int64_t start = rig->now_ns > rig->device_free_ns ? rig->now_ns : rig->device_free_ns;
     int64_t done = start + step_time(rig);
     if ((*plan)->wait_copies) {
-        rig->n_stalls++;
         done = INT64_MAX;
         for (int32_t k = 0; k < RIG_MAX_COPIES; k++) {
             const struct rig_copy *rc = &rig->copies[k];
@@ -376,7 +375,6 @@ enum bt_plan_status rig_plan(struct rig *rig, const struct bt_step_plan **plan, 
     rig->done_ns[at] = done;
     rig->device_free_ns = done;
     rig->n_steps++;
-    rig->n_seq_steps += (*plan)->n_seqs;
     return status;
 }
 

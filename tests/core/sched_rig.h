@@ -58,7 +58,7 @@ struct rig {
     int64_t done_ns[BT_MAX_INFLIGHT];
     struct bt_result_seq *results[BT_MAX_INFLIGHT];
     int32_t n_flight;
-    int64_t n_steps, n_completed, n_stalls, n_seq_steps;
+    int64_t n_steps, n_completed;
     struct rig_copy copies[RIG_MAX_COPIES];
 
     /* Content of [block][slot]: token identities. */
