@@ -1,4 +1,5 @@
 /* Statistics of activations for the quantisers. */
+#include "engine/model/clones.h"
 #include "engine/model/quantize.h"
 
 #include <math.h>
@@ -6,12 +7,6 @@
 #include <string.h>
 
 enum { BLOCK_TOKENS = 8 };
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__)
-#define BT_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define BT_CLONES
-#endif
 
 enum bt_code bt_calib_init(struct bt_calib_stats *s, int32_t n_in, bool with_xtx,
                            struct bt_error *err)

@@ -1,6 +1,8 @@
 /* Quantisation to nearest, and the names of schemes. */
 #include "engine/model/quantize.h"
 
+#include "engine/model/clones.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,13 +49,28 @@ static float max_abs(const float *w, int32_t n)
     return m;
 }
 
+enum { SPAN = 256 }; /* weights rounded together; a multiple of every group */
+
+BT_CLONES static void round_span(const float *restrict w, float scale, int32_t lo, int32_t hi,
+                                 int32_t n, int8_t *restrict q)
+{
+    for (int32_t i = 0; i < n; i++) {
+        q[i] = (int8_t)bt_quant_round(w[i], scale, lo, hi);
+    }
+}
+
 static double clip_loss(const float *w, const float *weight_of, int32_t n, float scale,
                         struct grid grid)
 {
+    int8_t q[SPAN];
     double loss = 0;
-    for (int32_t i = 0; i < n; i++) {
-        double d = (double)((float)bt_quant_round(w[i], scale, grid.lo, grid.hi) * scale - w[i]);
-        loss += d * d * (weight_of == NULL ? 1.0 : (double)weight_of[i]);
+    for (int32_t at = 0; at < n; at += SPAN) {
+        int32_t len = n - at < SPAN ? n - at : SPAN;
+        round_span(w + at, scale, grid.lo, grid.hi, len, q);
+        for (int32_t i = 0; i < len; i++) {
+            double d = (double)((float)q[i] * scale - w[at + i]);
+            loss += d * d * (weight_of == NULL ? 1.0 : (double)weight_of[at + i]);
+        }
     }
     return loss;
 }
@@ -85,14 +102,32 @@ static void store_scale(struct bt_qweight *q, int32_t n, int32_t g, float scale)
     ((uint16_t *)q->scale)[(size_t)n * (size_t)q->scale_stride + (size_t)g] = bt_f32_to_f16(scale);
 }
 
-static void round_row(struct bt_qweight *q, int32_t n, const float *w, struct grid grid)
+/* Puts n values from stored column j on, which is even, into row n. */
+static void store_span(struct bt_qweight *w, int32_t n, int32_t j, const int8_t *q, int32_t count)
 {
-    for (int32_t g = 0; g < q->n_groups; g++) {
-        float scale = bt_qweight_scale(q, n, g);
-        int32_t end = q->n_in - g * q->group < q->group ? q->n_in : (g + 1) * q->group;
-        for (int32_t j = g * q->group; j < end; j++) {
-            bt_qweight_set(q, n, j, bt_quant_round(w[j], scale, grid.lo, grid.hi));
-        }
+    uint8_t *row = w->q + (size_t)n * bt_qweight_row_bytes(w);
+    if (w->bits == 8) {
+        memcpy(row + j, q, (size_t)count);
+        return;
+    }
+    for (int32_t i = 0; i + 1 < count; i += 2) {
+        row[(j + i) / 2] = (uint8_t)((q[i] + 8) | (q[i + 1] + 8) << 4);
+    }
+    if (count % 2 != 0) {
+        bt_qweight_set(w, n, j + count - 1, q[count - 1]);
+    }
+}
+
+static void round_row(struct bt_qweight *w, int32_t n, const float *values, struct grid grid)
+{
+    int8_t q[SPAN];
+    int32_t len;
+    for (int32_t j = 0; j < w->n_in; j += len) {
+        int32_t group = j / w->group;
+        int32_t end = w->n_in - group * w->group < w->group ? w->n_in : (group + 1) * w->group;
+        len = end - j < SPAN ? end - j : SPAN;
+        round_span(values + j, bt_qweight_scale(w, n, group), grid.lo, grid.hi, len, q);
+        store_span(w, n, j, q, len);
     }
 }
 

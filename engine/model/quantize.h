@@ -131,11 +131,15 @@ float bt_quant_scale(float max_abs, int32_t q_max);
 float bt_quant_group_scale(const float *w, const float *weight_of, int32_t n, bool clip,
                            int32_t bits);
 
-/* The integer nearest to w / scale, kept within [lo, hi]. */
+/* The integer nearest to w / scale (ties to even), kept within [lo, hi], which are small: adding
+ * 1.5 * 2^23 leaves no room for a fraction. */
 static inline int32_t bt_quant_round(float w, float scale, int32_t lo, int32_t hi)
 {
-    float q = __builtin_rintf(w / scale);
-    return q < (float)lo ? lo : q > (float)hi ? hi : (int32_t)q;
+    const float room = 0x1.8p23f;
+    float q = w / scale;
+    q = q < (float)lo ? (float)lo : q;
+    q = q > (float)hi ? (float)hi : q;
+    return (int32_t)((q + room) - room);
 }
 
 /* Rounds a dense [N, K] to nearest in an integer format; weight_of [K] (may be NULL) weighs the

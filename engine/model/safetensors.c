@@ -16,6 +16,9 @@ enum {
     ST_PREFIX_BYTES = 8, /* u64 length of the header */
 };
 
+/* Tensors are little-endian on disk and are read as they lie. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "needs a little-endian machine");
+
 struct st_file {
     char *path;   /* in the arena */
     char *name;   /* last part of path, as the index calls it; in the arena */

@@ -560,3 +560,33 @@ uint64_t bt_tokenizer_vocab_hash(const struct bt_tokenizer *t)
     }
     return hash;
 }
+
+enum bt_code bt_tokenizer_check_vocab(const struct bt_tokenizer *t, int32_t n_vocab,
+                                      struct bt_error *err)
+{
+    for (int32_t id = n_vocab; id < t->n_ids; id++) {
+        if (t->tokens[id] != NULL) {
+            BT_FAIL(err, BT_ERR_INPUT, id,
+                    "%s: token \"%.64s\" has id %d, but the model's vocab_size is %d", t->path,
+                    t->tokens[id], id, n_vocab);
+        }
+    }
+    return BT_OK;
+}
+
+enum bt_code bt_tokenizer_check_same(const struct bt_tokenizer *target,
+                                     const struct bt_tokenizer *draft, struct bt_error *err)
+{
+    int32_t n = target->n_ids > draft->n_ids ? target->n_ids : draft->n_ids;
+    for (int32_t id = 0; id < n; id++) {
+        const char *a = bt_tokenizer_token(target, id);
+        const char *b = bt_tokenizer_token(draft, id);
+        if ((a == NULL) != (b == NULL) || (a != NULL && strcmp(a, b) != 0)) {
+            BT_FAIL(err, BT_ERR_INPUT, id,
+                    "draft and target have different vocabularies: id %d is \"%.64s\" in %s and "
+                    "\"%.64s\" in %s",
+                    id, a == NULL ? "" : a, target->path, b == NULL ? "" : b, draft->path);
+        }
+    }
+    return BT_OK;
+}

@@ -120,8 +120,19 @@ bool bt_tokenizer_is_special(const struct bt_tokenizer *t, int32_t id);
 int32_t bt_tokenizer_bos(const struct bt_tokenizer *t);
 int32_t bt_tokenizer_eos(const struct bt_tokenizer *t);
 
-/* Hash of all ids and tokens: a draft and its target must agree in it. */
+/* Hash of all ids and tokens: equal for tokenizers that bt_tokenizer_check_same takes as one. */
 uint64_t bt_tokenizer_vocab_hash(const struct bt_tokenizer *t);
+
+/* Fails with BT_ERR_INPUT when an id has no row in a model's embedding table of n_vocab rows. (More
+ * rows than ids are padding.) */
+BT_NODISCARD enum bt_code bt_tokenizer_check_vocab(const struct bt_tokenizer *t, int32_t n_vocab,
+                                                   struct bt_error *err);
+
+/* Fails with BT_ERR_INPUT naming the first id whose token differs: a draft model must speak its
+ * target's vocabulary. */
+BT_NODISCARD enum bt_code bt_tokenizer_check_same(const struct bt_tokenizer *target,
+                                                  const struct bt_tokenizer *draft,
+                                                  struct bt_error *err);
 
 #ifdef __cplusplus
 }

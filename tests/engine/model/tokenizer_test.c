@@ -275,6 +275,14 @@ Test(tokenizer, vocabulary_hash_tells_tokenizers_apart)
     struct bt_tokenizer *c = load_named("llama3.json");
     cr_expect_eq(bt_tokenizer_vocab_hash(a), bt_tokenizer_vocab_hash(b));
     cr_expect_neq(bt_tokenizer_vocab_hash(a), bt_tokenizer_vocab_hash(c));
+    cr_expect_eq(bt_tokenizer_check_same(a, b, &err), BT_OK);
+    cr_expect_eq(bt_tokenizer_check_same(a, c, &err), BT_ERR_INPUT);
+    cr_expect_not_null(strstr(err.msg, "id 0 is \"<|endoftext|>\" in"), "%s", err.msg);
+    bt_error_clear(&err);
+    cr_expect_eq(bt_tokenizer_check_vocab(a, 8192, &err), BT_OK);
+    cr_expect_eq(bt_tokenizer_check_vocab(a, 8191, &err), BT_ERR_INPUT);
+    cr_expect_not_null(strstr(err.msg, "has id 8191, but the model's vocab_size is 8191"), "%s",
+                       err.msg);
     bt_tokenizer_destroy(a);
     bt_tokenizer_destroy(b);
     bt_tokenizer_destroy(c);
