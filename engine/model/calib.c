@@ -1,5 +1,4 @@
 /* Statistics of activations for the quantisers. */
-#include "engine/model/clones.h"
 #include "engine/model/quantize.h"
 
 #include <math.h>

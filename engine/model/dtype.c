@@ -61,7 +61,7 @@ float bt_f8_e4m3_to_f32(uint8_t v)
     return (v & 0x80) != 0 ? -mag : mag;
 }
 
-static void f16_to_f32(const unsigned char *src, float *restrict dst, size_t n)
+BT_CLONES static void f16_to_f32(const unsigned char *src, float *restrict dst, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint16_t h;
@@ -70,7 +70,7 @@ static void f16_to_f32(const unsigned char *src, float *restrict dst, size_t n)
     }
 }
 
-static void bf16_to_f32(const unsigned char *src, float *restrict dst, size_t n)
+BT_CLONES static void bf16_to_f32(const unsigned char *src, float *restrict dst, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint16_t h;

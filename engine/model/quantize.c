@@ -1,8 +1,6 @@
 /* Quantisation to nearest, and the names of schemes. */
 #include "engine/model/quantize.h"
 
-#include "engine/model/clones.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
