@@ -1,0 +1,176 @@
+#include "engine/cpu/session.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { DEFAULT_BLOCK_TOKENS = 16, DEFAULT_ROWS = 256, SCORE_ROWS = 32 };
+
+struct bt_cpu_session {
+    struct bt_arena arena;
+    struct bt_kv_pool pool;
+    struct bt_cpu_scratch scratch;
+    struct bt_decoder decoder;
+    int32_t max_ctx;
+    int32_t *blocks;  /* [max_ctx / block_tokens, rounded up]: the identity */
+    int32_t *out_row; /* [max_ctx] */
+    float *states;    /* [max_ctx, hidden] */
+    float *logits;    /* [SCORE_ROWS, vocab] */
+};
+
+static enum bt_code take_pool(struct bt_cpu_session *s, const struct bt_cpu_session_opts *o,
+                              struct bt_error *err)
+{
+    enum bt_kv_format kv = o->kv == BT_KV_DEFAULT ? BT_KV_FP32 : o->kv;
+    int32_t block_tokens = o->block_tokens == 0 ? DEFAULT_BLOCK_TOKENS : o->block_tokens;
+    struct bt_kv_layout *l = &s->pool.layout[0];
+    BT_TRY(bt_kv_layout_init(l, &o->model->config.arch, NULL, kv, block_tokens, err));
+    s->pool.n_blocks = (s->max_ctx + block_tokens - 1) / block_tokens;
+    BT_ARENA_ARRAY(&s->arena, s->blocks, s->pool.n_blocks, err);
+    for (int32_t i = 0; i < s->pool.n_blocks; i++) {
+        s->blocks[i] = i;
+    }
+    BT_ARENA_ARRAY(&s->arena, s->pool.blocks, s->pool.n_blocks * l->block_bytes, err);
+    return BT_OK;
+}
+
+static enum bt_code session_init(struct bt_cpu_session *s, const struct bt_cpu_session_opts *o,
+                                 struct bt_error *err)
+{
+    const struct bt_arch *a = &o->model->config.arch;
+    s->max_ctx = o->max_ctx == 0 ? a->max_position : o->max_ctx;
+    if (s->max_ctx < 1 || s->max_ctx > a->max_position) {
+        BT_FAIL(err, BT_ERR_ARG, s->max_ctx,
+                "context: %d tokens must be 1..%d, which %s was made for", s->max_ctx,
+                a->max_position, a->name);
+    }
+    bt_arena_init(&s->arena, 0);
+    BT_TRY(take_pool(s, o, err));
+    struct bt_cpu_scratch_opts so = {
+        .model = o->model,
+        .max_rows = o->max_rows == 0 ? DEFAULT_ROWS : o->max_rows,
+        .max_ctx = s->max_ctx,
+        .n_threads = o->n_threads,
+    };
+    BT_TRY(bt_cpu_scratch_init(&s->scratch, &s->arena, &so, err));
+    enum bt_act_format compute = o->compute == BT_ACT_DEFAULT ? BT_ACT_FP32 : o->compute;
+    BT_TRY(bt_decoder_init(&s->decoder, &s->arena, o->model, &s->pool, &s->scratch,
+                           BT_KV_PART_TARGET, compute, err));
+    BT_ARENA_ARRAY(&s->arena, s->out_row, s->max_ctx, err);
+    BT_ARENA_ARRAY(&s->arena, s->states, (int64_t)s->max_ctx * a->hidden, err);
+    BT_ARENA_ARRAY(&s->arena, s->logits, (int64_t)SCORE_ROWS * a->vocab, err);
+    return BT_OK;
+}
+
+enum bt_code bt_cpu_session_create(const struct bt_cpu_session_opts *opts,
+                                   struct bt_cpu_session **out, struct bt_error *err)
+{
+    struct bt_cpu_session *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        BT_FAIL(err, BT_ERR_NOMEM, 0, "session: no memory");
+    }
+    enum bt_code code = session_init(s, opts, err);
+    if (code != BT_OK) {
+        bt_cpu_session_destroy(s);
+        return code;
+    }
+    *out = s;
+    return BT_OK;
+}
+
+void bt_cpu_session_destroy(struct bt_cpu_session *s)
+{
+    if (s != NULL) {
+        bt_arena_fini(&s->arena);
+        free(s);
+    }
+}
+
+/* Leaves the states of tokens first .. n - 1 in s->states. */
+static enum bt_code states_of(struct bt_cpu_session *s, const int32_t *ids, int32_t n, int32_t from,
+                              int32_t first, struct bt_error *err)
+{
+    const struct bt_arch *a = &s->decoder.model->config.arch;
+    BT_ASSERT(n > 0 && from >= 0 && first >= 0);
+    if (n > s->max_ctx - from) {
+        BT_FAIL(err, BT_ERR_ARG, n, "sequence: %lld tokens exceed the session's %d",
+                (long long)from + n, s->max_ctx);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= a->vocab) {
+            BT_FAIL(err, BT_ERR_ARG, ids[i], "token %d: id %d is outside the vocabulary 0..%d",
+                    from + i, ids[i], a->vocab - 1);
+        }
+        s->out_row[i] = i < first ? -1 : i - first;
+    }
+    struct bt_cpu_segment seg = {.n_rows = n, .pos0 = from, .blocks = s->blocks};
+    struct bt_cpu_batch batch = {
+        .n_rows = n,
+        .n_segments = 1,
+        .ids = ids,
+        .segments = &seg,
+        .out_row = s->out_row,
+        .out = s->states,
+    };
+    bt_decoder_forward(&s->decoder, &batch, a->n_layers);
+    return BT_OK;
+}
+
+enum bt_code bt_cpu_session_run(struct bt_cpu_session *s, const int32_t *ids, int32_t n,
+                                int32_t from, int32_t first, float *logits, struct bt_error *err)
+{
+    BT_TRY(states_of(s, ids, n, from, logits == NULL ? n : first, err));
+    if (logits != NULL && first < n) {
+        bt_decoder_logits(&s->decoder, s->states, n - first, logits);
+    }
+    return BT_OK;
+}
+
+static void score_row(const float *logits, int32_t vocab, int32_t right, struct bt_cpu_score *out,
+                      double *nll)
+{
+    int32_t best = 0;
+    for (int32_t i = 0; i < vocab; i++) {
+        best = logits[i] > logits[best] ? i : best;
+        out->finite = out->finite && isfinite(logits[i]);
+    }
+    double sum = 0.0;
+    for (int32_t i = 0; i < vocab; i++) {
+        sum += exp((double)logits[i] - (double)logits[best]);
+    }
+    *nll = log(sum) - ((double)logits[right] - (double)logits[best]);
+    out->nll += *nll;
+    out->n_correct += best == right;
+    out->n_predictions++;
+}
+
+enum bt_code bt_cpu_session_score(struct bt_cpu_session *s, const int32_t *ids, int32_t n,
+                                  struct bt_cpu_score *out, double *nll_of, struct bt_error *err)
+{
+    const struct bt_arch *a = &s->decoder.model->config.arch;
+    BT_ASSERT(n >= 2);
+    *out = (struct bt_cpu_score){.finite = true};
+    if (ids[n - 1] < 0 || ids[n - 1] >= a->vocab) {
+        BT_FAIL(err, BT_ERR_ARG, ids[n - 1], "token %d: id %d is outside the vocabulary 0..%d",
+                n - 1, ids[n - 1], a->vocab - 1);
+    }
+    BT_TRY(states_of(s, ids, n - 1, 0, 0, err));
+    for (int32_t i = 0; i < n - 1; i += SCORE_ROWS) {
+        int32_t rows = n - 1 - i < SCORE_ROWS ? n - 1 - i : SCORE_ROWS;
+        bt_decoder_logits(&s->decoder, s->states + (size_t)i * (size_t)a->hidden, rows, s->logits);
+        for (int32_t j = 0; j < rows; j++) {
+            double nll;
+            score_row(s->logits + (size_t)j * (size_t)a->vocab, a->vocab, ids[i + j + 1], out,
+                      &nll);
+            if (nll_of != NULL) {
+                nll_of[i + j] = nll;
+            }
+        }
+    }
+    return BT_OK;
+}
+
+void bt_cpu_session_tap(struct bt_cpu_session *s, bt_cpu_tap_fn tap, void *user)
+{
+    s->decoder.tap = tap;
+    s->decoder.tap_user = user;
+}
