@@ -1,0 +1,84 @@
+/* The reference executor: runs the scheduler's step plans with real arithmetic on the CPU.
+ *
+ * One step at a time, finished when submit returns. Copies are memcpy and end with the step that
+ * starts them: swap-outs first, then swap-ins, then copies on write, then the compute.
+ *
+ * Speculation, when plans ask for it (k_spec > 0), in one of three ways, chosen at creation:
+ *   draft model   its own layers in the same blocks; catches up as draft_catchup says
+ *   self          the first N layers of the target with the final norm and lm_head; they read and
+ *                 write the target's own KV, which the verification writes again
+ *   Medusa        heads on the last hidden state, kept for each slot
+ * The target verifies all draft tokens in one pass. Rejected ones need no undoing: their KV lies
+ * beyond the context and is written over. Greedy requests accept what the argmax would have said,
+ * sampled ones by the rejection rule (sample.h), whose outcome has exactly the target's
+ * distribution.
+ *
+ * A shared prefix is verified when a sequence starts: the ids whose KV lies in its blocks must be
+ * the request's own, else the request fails. So a hash collision is seen.
+ *
+ * Ownership: the executor owns its pool; models and the table of requests are borrowed and outlive
+ * it. Threading: one thread; OpenMP inside.
+ */
+#ifndef BT_ENGINE_CPU_EXECUTOR_CPU_H
+#define BT_ENGINE_CPU_EXECUTOR_CPU_H
+
+#include "engine/core/executor.h"
+#include "engine/core/sched.h"
+#include "engine/gen.h"
+#include "engine/kv_layout.h"
+#include "engine/model/model.h"
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct bt_cpu_executor_opts {
+    const struct bt_model *model;
+    const struct bt_model *draft;   /* draft model, or NULL */
+    const struct bt_medusa *medusa; /* Medusa heads, or NULL */
+    int32_t self_layers;            /* self-speculation from so many layers; 0: none */
+    int32_t spec_k;                 /* most draft tokens a plan asks for; 0 without speculation */
+
+    enum bt_act_format compute;    /* FP32 (the default), FP16, BF16: every result rounded to it */
+    enum bt_kv_format kv;          /* FP32 (the default), FP16, BF16, INT8 */
+    enum bt_kv_format kv_16bit;    /* of the 16-bit class in an INT8 pool; default: no class */
+    int32_t block_tokens;          /* slots a block; 0: 16 */
+    int32_t n_blocks;              /* > 0 */
+    int32_t n_host_blocks;         /* for swap */
+    int32_t max_seqs;              /* > 0 */
+    int32_t max_model_len;         /* tokens; 0: the model's */
+    int32_t max_rows;              /* tokens computed at a time; 0: 256 */
+    int32_t n_threads;             /* 0: all that OpenMP would use */
+    struct bt_gen_table *requests; /* shared with the serving loop; plans' `user` is the index */
+};
+
+/* Returns BT_ERR_ARG for options that do not fit the models, naming value and what is allowed (two
+ * ways of speculation, a draft of another vocabulary, a context longer than a model's, ...);
+ * BT_ERR_NOMEM. */
+BT_NODISCARD enum bt_code bt_cpu_executor_create(const struct bt_cpu_executor_opts *opts,
+                                                 struct bt_executor *out, struct bt_error *err);
+
+/* Bytes by purpose, counted by the allocators. */
+struct bt_cpu_memory {
+    int64_t weights_bytes;
+    int64_t draft_bytes; /* draft model or Medusa heads */
+    int64_t kv_pool_bytes;
+    int64_t host_pool_bytes;
+    int64_t workspace_bytes;
+};
+void bt_cpu_executor_memory(const struct bt_executor *e, struct bt_cpu_memory *out);
+
+/* The pool's layout; kv_class 1 has no slots when there is no 16-bit class. */
+const struct bt_kv_layout *bt_cpu_executor_layout(const struct bt_executor *e, int32_t kv_class);
+
+/* Fills what scheduler and executor must agree on: rows, blocks, classes, context, draft tokens and
+ * steps in flight. max_batched_tokens is raised to max_seqs where it is less. */
+void bt_cpu_executor_fit_sched(const struct bt_executor *e, struct bt_sched_opts *sched);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
