@@ -4,6 +4,20 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+enum rig_scale rig_scale(void)
+{
+    const char *full = getenv("BT_FULL");
+    if (full != NULL && strcmp(full, "1") == 0) {
+        return RIG_FULL;
+    }
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__)
+    return RIG_CI;
+#else
+    return RIG_REDUCED;
+#endif
+}
 
 const char *rig_model_path(const char *name)
 {

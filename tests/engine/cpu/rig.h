@@ -11,6 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* How much of the long tests runs: little in builds without the optimiser or with sanitizers, what
+ * CI has time for in optimised ones, everything with BT_FULL=1 in the environment. */
+enum rig_scale { RIG_REDUCED, RIG_CI, RIG_FULL };
+enum rig_scale rig_scale(void);
+
 /* tests/models/NAME in static storage (overwritten by the next call). */
 const char *rig_model_path(const char *name);
 
