@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum rig_scale rig_scale(void)
 {
@@ -23,6 +24,10 @@ const char *rig_model_path(const char *name)
 {
     static char path[1024];
     (void)snprintf(path, sizeof path, "%s/tests/models/%s", BT_TEST_SOURCE_DIR, name);
+    const char *other = getenv("BT_MODELS");
+    if (access(path, R_OK) != 0 && other != NULL) {
+        (void)snprintf(path, sizeof path, "%s/%s", other, name);
+    }
     return path;
 }
 

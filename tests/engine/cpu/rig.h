@@ -16,7 +16,8 @@
 enum rig_scale { RIG_REDUCED, RIG_CI, RIG_FULL };
 enum rig_scale rig_scale(void);
 
-/* tests/models/NAME in static storage (overwritten by the next call). */
+/* tests/models/NAME, or NAME in the folder that BT_MODELS names, in static storage (overwritten by
+ * the next call). */
 const char *rig_model_path(const char *name);
 
 /* Loads tests/models/NAME; opts may be NULL. */
