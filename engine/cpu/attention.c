@@ -49,7 +49,7 @@ BT_INLINE void score_keys(const float *q, const float *keys, int32_t n, int32_t 
     }
 }
 
-BT_CLONES
+BT_VEC_CLONES
 static void score_all(const float *q, const float *keys, int32_t n, int32_t d_pad, int32_t group,
                       float scale, float *scores, int32_t ld)
 {
@@ -69,7 +69,7 @@ static void score_all(const float *q, const float *keys, int32_t n, int32_t d_pa
 }
 
 /* Turns n scores into weights that are not yet divided by their sum; returns the sum. */
-BT_CLONES
+BT_VEC_CLONES
 static float soften(float *s, int32_t n)
 {
     float max = s[0];
@@ -111,7 +111,7 @@ BT_INLINE void mix_values(const float *weights, int32_t ld, const float *values,
     }
 }
 
-BT_CLONES
+BT_VEC_CLONES
 static void mix_all(const float *weights, int32_t ld, const float *values, int32_t n, int32_t d_pad,
                     int32_t group, float *out)
 {

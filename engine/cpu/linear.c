@@ -49,7 +49,7 @@ enum bt_code bt_cpu_work_init(struct bt_cpu_work *w, struct bt_arena *arena, int
 
 /* ---- activations ---- */
 
-BT_CLONES
+BT_VEC_CLONES
 float bt_cpu_quantise_row(const float *x, int32_t k, float scale, int16_t *q)
 {
     if (scale == 0.0f) {
@@ -119,7 +119,7 @@ static const float *prepare(struct bt_cpu_work *work, const struct bt_linear *l,
 
 /* ---- weights, one row at a time ---- */
 
-BT_CLONES
+BT_VEC_CLONES
 static void expand_bf16(const uint16_t *src, float *dst, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -127,7 +127,7 @@ static void expand_bf16(const uint16_t *src, float *dst, int32_t n)
     }
 }
 
-BT_CLONES
+BT_VEC_CLONES
 static void expand_f16(const uint16_t *src, float *dst, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -136,7 +136,7 @@ static void expand_f16(const uint16_t *src, float *dst, int32_t n)
 }
 
 /* Stored integers of columns from .. from + n - 1, less the zero point; from is even. */
-BT_CLONES
+BT_VEC_CLONES
 static void unpack_int4(const uint8_t *row, int32_t from, int32_t n, int32_t zero, int16_t *dst)
 {
     const uint8_t *src = row + from / 2;
@@ -151,7 +151,7 @@ static void unpack_int4(const uint8_t *row, int32_t from, int32_t n, int32_t zer
     }
 }
 
-BT_CLONES
+BT_VEC_CLONES
 static void unpack_int8(const int8_t *src, int32_t n, int32_t zero, int16_t *dst)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -159,7 +159,7 @@ static void unpack_int8(const int8_t *src, int32_t n, int32_t zero, int16_t *dst
     }
 }
 
-BT_CLONES
+BT_VEC_CLONES
 static void scale_ints(const int16_t *src, float scale, float *dst, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -277,7 +277,7 @@ BT_INLINE void dot_tile(const float *x, const float *w, int32_t k_pad, int32_t m
 }
 
 /* y[i * ldy + j] for m rows of x and `rows` rows of w. */
-BT_CLONES
+BT_VEC_CLONES
 static void dot_panel(const float *x, int32_t m, const float *w, int32_t rows, int32_t k_pad,
                       float *y, int64_t ldy)
 {
@@ -304,7 +304,7 @@ static void dot_panel(const float *x, int32_t m, const float *w, int32_t rows, i
     }
 }
 
-BT_CLONES
+BT_VEC_CLONES
 static int32_t dot_ints(const int16_t *a, const int16_t *b, int32_t n)
 {
     int32_t sum = 0;

@@ -3,7 +3,7 @@
 #include "engine/core/error.h"
 #include "engine/cpu/vec.h"
 
-BT_CLONES
+BT_VEC_CLONES
 void bt_cpu_round(float *x, int64_t n, enum bt_act_format round)
 {
     if (round == BT_ACT_BF16) {
@@ -19,7 +19,7 @@ void bt_cpu_round(float *x, int64_t n, enum bt_act_format round)
     }
 }
 
-BT_CLONES
+BT_VEC_CLONES
 static float mean_square(const float *x, int32_t n)
 {
     float lanes[BT_VEC] = {0};
@@ -85,7 +85,7 @@ BT_INLINE float exp_one(float x)
     return x < -87.3f ? 0.0f : p * power;
 }
 
-BT_CLONES
+BT_VEC_CLONES
 void bt_cpu_exp(float *x, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -93,7 +93,7 @@ void bt_cpu_exp(float *x, int32_t n)
     }
 }
 
-BT_CLONES
+BT_VEC_CLONES
 static void silu(float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -208,7 +208,7 @@ void bt_cpu_rope_at(const struct bt_cpu_rope *r, int32_t position, float *cos_ou
     }
 }
 
-BT_CLONES
+BT_VEC_CLONES
 void bt_cpu_rope_apply(float *row, int32_t n_heads, int32_t head_dim, const float *cos_row,
                        const float *sin_row)
 {

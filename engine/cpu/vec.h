@@ -20,9 +20,9 @@ typedef float bt_vec_mem __attribute__((vector_size(64), aligned(4), may_alias))
 
 /* One body, compiled for each instruction set and chosen when the program starts. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(BT_NO_CLONES)
-#define BT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define BT_VEC_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
-#define BT_CLONES
+#define BT_VEC_CLONES
 #endif
 
 #define BT_INLINE static inline __attribute__((always_inline))

@@ -93,8 +93,9 @@ static void run_kind(const struct spec_models *ms, const struct speculation *s,
 {
     int32_t n = (int32_t)r->table.n;
     int32_t n_need = 0;
+    int32_t block = s->tight ? 4 : 16;
     for (int32_t i = 0; i < n; i++) {
-        n_need += (r->requests[i].n_prompt + r->requests[i].max_new_tokens) / 16 + 2;
+        n_need += (r->requests[i].n_prompt + r->requests[i].max_new_tokens) / block + 1;
     }
     struct bt_cpu_executor_opts eo = {
         .model = &ms->target,
@@ -103,7 +104,8 @@ static void run_kind(const struct spec_models *ms, const struct speculation *s,
         .self_layers = s->self,
         .spec_k = s->k,
         .max_seqs = n,
-        .n_blocks = s->tight ? n_need * 2 / 5 : n_need,
+        .block_tokens = block,
+        .n_blocks = s->tight ? n_need / 2 : n_need + n,
         .n_host_blocks = n_need,
     };
     rig_serve(&eo, r, s->tune, NULL, out);
