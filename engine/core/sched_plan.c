@@ -85,7 +85,7 @@ static void walk_running(struct bt_sched *s, struct bt_plan_buf *p, int64_t budg
 
 static void walk_done(struct bt_sched *s)
 {
-    if (s->preempted) {
+    if (s->preempted && s->opts.max_seqs_auto) {
         bt_seqs_auto_preempted(&s->seqs_auto, s->n_running);
     }
     bt_sched_run_compact(s);

@@ -572,6 +572,28 @@ Test(core_sched, automatic_max_seqs_grows_to_memory_and_shrinks_on_preemption)
     rig_fini(&rig);
 }
 
+Test(core_sched, fixed_max_seqs_stays_through_preemptions)
+{
+    struct bt_sched_opts o = base_opts();
+    o.max_seqs = 48; /* more than blocks: memory alone binds */
+    o.n_blocks = 40;
+    start(&o);
+    int32_t fixed = state().max_seqs;
+    for (int32_t i = 0; i < 60; i++) {
+        rig_add(&rig, 0, 8, 60, 60);
+        rig_submit(&rig, i);
+    }
+    while (state().n_waiting + state().n_running > 0) {
+        cr_assert_not_null(plan());
+        rig_complete(&rig);
+        cr_assert_eq(state().max_seqs, fixed);
+        cr_assert_neq(state().block, BT_BLOCK_SEQS);
+    }
+    cr_expect_gt(state().n_preempts, 0);
+    run_all();
+    rig_fini(&rig);
+}
+
 Test(core_sched, plan_hash_is_of_the_plans)
 {
     struct bt_sched_opts o = base_opts();

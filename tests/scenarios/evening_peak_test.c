@@ -78,10 +78,10 @@ Test(evening_peak, the_twin_looks_the_same_from_outside_and_is_told_apart)
 {
     json_t *doc = simulated();
     const json_t *full = run_labelled(doc, "kv-full"), *twin = run_labelled(doc, "max-seqs");
-    /* From outside: throughput and tail within a tenth, queues in the peak. */
+    /* From outside: throughput equal, tails within a quarter, queues in the peak. */
     double a = run_metric(doc, "kv-full", "ttft_s.p95"),
            b = run_metric(doc, "max-seqs", "ttft_s.p95");
-    cr_expect_float_eq(a / b, 1, 0.1, "%g against %g s", a, b);
+    cr_expect_float_eq(a / b, 1, 0.25, "%g against %g s", a, b);
     a = run_metric(doc, "kv-full", "throughput_req_per_s");
     b = run_metric(doc, "max-seqs", "throughput_req_per_s");
     cr_expect_float_eq(a / b, 1, 0.01, "%g against %g requests/s", a, b);
@@ -90,6 +90,7 @@ Test(evening_peak, the_twin_looks_the_same_from_outside_and_is_told_apart)
     cr_expect_gt(peak_full.waiting_mean, 10);
     cr_expect_gt(peak.waiting_mean, 10);
     /* From inside. */
+    cr_expect_eq(run_metric(doc, "kv-full", "seqs_blocked_fraction"), 0);
     cr_expect_eq(peak_full.n_named, 0);
     cr_expect_geq(peak.n_named, peak.n_windows * 8 / 10, "%d of %d", peak.n_named, peak.n_windows);
     cr_expect_eq(look(twin, 0, 1e9, "kv").n_named, 0);

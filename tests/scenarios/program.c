@@ -14,6 +14,7 @@ enum { PATH_BYTES = 1024, COMMAND_BYTES = 8192 };
 static char dir[PATH_BYTES / 2];
 static pid_t owner;
 static char *out_text, *err_text;
+static struct outcome last;
 
 static void remove_dir(void)
 {
@@ -92,7 +93,13 @@ struct outcome program_run(const char *args)
     free(err_text);
     out_text = read_file(out);
     err_text = read_file(err);
-    return (struct outcome){.status = WEXITSTATUS(status), .out = out_text, .err = err_text};
+    last = (struct outcome){.status = WEXITSTATUS(status), .out = out_text, .err = err_text};
+    return last;
+}
+
+const struct outcome *program_last(void)
+{
+    return &last;
 }
 
 json_t *program_json(const char *args, int status)

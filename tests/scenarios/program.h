@@ -16,6 +16,9 @@ struct outcome {
 /* Runs "berth ARGS" in the source folder. What it printed is valid until the next run. */
 struct outcome program_run(const char *args);
 
+/* The outcome of the last run. */
+const struct outcome *program_last(void);
+
 /* Runs it with --json, expects the exit status (-1: an answer, yes or no), and gives the document
  * (owned by the caller). */
 json_t *program_json(const char *args, int status);
