@@ -85,11 +85,11 @@ static enum bt_code take_pool(struct bt_cpu_executor *e, struct bt_error *err)
 {
     const struct bt_cpu_executor_opts *o = &e->opts;
     const struct bt_arch *draft = o->draft == NULL ? NULL : &o->draft->config.arch;
-    struct bt_kv_layout *l = &e->pool.layout[0];
-    BT_TRY(bt_kv_layout_init(l, &o->model->config.arch, draft, o->kv, o->block_tokens, err));
+    struct bt_block_layout *l = &e->pool.layout[0];
+    BT_TRY(bt_block_layout_init(l, &o->model->config.arch, draft, o->kv, o->block_tokens, err));
     e->ids_per_block = l->block_tokens;
     if (o->kv_16bit != BT_KV_DEFAULT && o->kv == BT_KV_INT8) {
-        BT_TRY(bt_kv_layout_init_16bit(&e->pool.layout[1], l, o->kv_16bit, err));
+        BT_TRY(bt_block_layout_init_16bit(&e->pool.layout[1], l, o->kv_16bit, err));
     }
     e->pool.n_blocks = o->n_blocks;
     size_t pool_bytes = (size_t)o->n_blocks * (size_t)l->block_bytes;
@@ -450,7 +450,7 @@ void bt_cpu_executor_memory(const struct bt_executor *x, struct bt_cpu_memory *o
     };
 }
 
-const struct bt_kv_layout *bt_cpu_executor_layout(const struct bt_executor *x, int32_t kv_class)
+const struct bt_block_layout *bt_cpu_executor_layout(const struct bt_executor *x, int32_t kv_class)
 {
     BT_ASSERT(kv_class >= 0 && kv_class < BT_KV_CLASSES);
     return &executor_of(x)->pool.layout[kv_class];

@@ -22,10 +22,10 @@
 #ifndef BT_ENGINE_CPU_EXECUTOR_CPU_H
 #define BT_ENGINE_CPU_EXECUTOR_CPU_H
 
+#include "engine/block_layout.h"
 #include "engine/core/executor.h"
 #include "engine/core/sched.h"
 #include "engine/gen.h"
-#include "engine/kv_layout.h"
 #include "engine/model/model.h"
 
 #include <stdint.h>
@@ -71,7 +71,7 @@ struct bt_cpu_memory {
 void bt_cpu_executor_memory(const struct bt_executor *e, struct bt_cpu_memory *out);
 
 /* The pool's layout; kv_class 1 has no slots when there is no 16-bit class. */
-const struct bt_kv_layout *bt_cpu_executor_layout(const struct bt_executor *e, int32_t kv_class);
+const struct bt_block_layout *bt_cpu_executor_layout(const struct bt_executor *e, int32_t kv_class);
 
 /* Fills what scheduler and executor must agree on: rows, blocks, classes, context, draft tokens and
  * steps in flight. max_batched_tokens is raised to max_seqs where it is less. */

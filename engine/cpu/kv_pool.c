@@ -3,7 +3,7 @@
 #include "engine/cpu/vec.h"
 #include "engine/model/dtype.h"
 
-static uint8_t *plane_of(const struct bt_kv_pool *p, const struct bt_kv_layout *l,
+static uint8_t *plane_of(const struct bt_kv_pool *p, const struct bt_block_layout *l,
                          enum bt_kv_part_id part, int32_t layer, int32_t v, int32_t block)
 {
     BT_DEBUG_ASSERT(block >= 0 && block < p->n_blocks);
@@ -39,7 +39,7 @@ static void write_int8(const float *x, int32_t n, int8_t *dst, uint8_t *scale_at
 void bt_kv_pool_write(const struct bt_kv_pool *p, int32_t kv_class, enum bt_kv_part_id part,
                       int32_t layer, int32_t v, int32_t block, int32_t slot, const float *row)
 {
-    const struct bt_kv_layout *l = &p->layout[kv_class];
+    const struct bt_block_layout *l = &p->layout[kv_class];
     const struct bt_kv_part *m = &l->parts[part];
     BT_DEBUG_ASSERT(slot >= 0 && slot < l->block_tokens);
     uint8_t *plane = plane_of(p, l, part, layer, v, block);
@@ -70,7 +70,7 @@ void bt_kv_pool_read(const struct bt_kv_pool *p, int32_t kv_class, enum bt_kv_pa
                      int32_t layer, int32_t v, int32_t head, const int32_t *blocks, int32_t from,
                      int32_t to, float *dst, int32_t stride)
 {
-    const struct bt_kv_layout *l = &p->layout[kv_class];
+    const struct bt_block_layout *l = &p->layout[kv_class];
     const struct bt_kv_part *m = &l->parts[part];
     for (int32_t t = from; t < to; t++, dst += stride) {
         const uint8_t *plane = plane_of(p, l, part, layer, v, blocks[t / l->block_tokens]);

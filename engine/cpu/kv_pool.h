@@ -6,7 +6,7 @@
 #ifndef BT_ENGINE_CPU_KV_POOL_H
 #define BT_ENGINE_CPU_KV_POOL_H
 
-#include "engine/kv_layout.h"
+#include "engine/block_layout.h"
 
 #include <stdint.h>
 
@@ -18,8 +18,8 @@ extern "C" {
 enum { BT_KV_CLASSES = 2 };
 
 struct bt_kv_pool {
-    struct bt_kv_layout layout[BT_KV_CLASSES]; /* [1].block_tokens 0: no 16-bit class */
-    uint8_t *blocks;                           /* [n_blocks][block_bytes]; borrowed */
+    struct bt_block_layout layout[BT_KV_CLASSES]; /* [1].block_tokens 0: no 16-bit class */
+    uint8_t *blocks;                              /* [n_blocks][block_bytes]; borrowed */
     int32_t n_blocks;
 };
 

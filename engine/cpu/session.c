@@ -22,8 +22,8 @@ static enum bt_code take_pool(struct bt_cpu_session *s, const struct bt_cpu_sess
 {
     enum bt_kv_format kv = o->kv == BT_KV_DEFAULT ? BT_KV_FP32 : o->kv;
     int32_t block_tokens = o->block_tokens == 0 ? DEFAULT_BLOCK_TOKENS : o->block_tokens;
-    struct bt_kv_layout *l = &s->pool.layout[0];
-    BT_TRY(bt_kv_layout_init(l, &o->model->config.arch, NULL, kv, block_tokens, err));
+    struct bt_block_layout *l = &s->pool.layout[0];
+    BT_TRY(bt_block_layout_init(l, &o->model->config.arch, NULL, kv, block_tokens, err));
     s->pool.n_blocks = (s->max_ctx + block_tokens - 1) / block_tokens;
     BT_ARENA_ARRAY(&s->arena, s->blocks, s->pool.n_blocks, err);
     for (int32_t i = 0; i < s->pool.n_blocks; i++) {

@@ -116,7 +116,7 @@ static void check_logits(const struct bt_model *m, const json_t *ids_json, const
     cr_assert_eq(json_object_size(at), 5);
     json_object_foreach(at, pos, row)
     {
-        const float *got = logits + (size_t)atoi(pos) * vocab;
+        const float *got = logits + (size_t)strtol(pos, NULL, 10) * vocab;
         for (size_t i = 0; i < json_array_size(row); i++) {
             double v = json_number_value(json_array_get(row, i));
             cr_assert_lt(fabs((double)got[i] - v), 1e-3, "%s: position %s, logit %zu: %f for %f",

@@ -275,8 +275,8 @@ Test(cpu_ops, the_pool_gives_back_what_was_written_and_disturbs_nothing_else)
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
         struct bt_error err = {0};
         struct bt_kv_pool p = {.n_blocks = BLOCKS};
-        cr_assert_eq(bt_kv_layout_init(&p.layout[0], &target, &draft, formats[f].format, S, &err),
-                     BT_OK);
+        cr_assert_eq(
+            bt_block_layout_init(&p.layout[0], &target, &draft, formats[f].format, S, &err), BT_OK);
         int64_t bytes = p.layout[0].block_bytes;
         int64_t token = bt_arch_kv_bytes_per_token(&target, formats[f].format, 1) +
                         bt_arch_kv_bytes_per_token(&draft, formats[f].format, 1);
@@ -325,14 +325,14 @@ Test(cpu_ops, the_16_bit_class_fits_in_blocks_of_the_same_bytes)
 {
     struct bt_error err = {0};
     struct bt_arch a = {.n_layers = 2, .n_kv_heads = 2, .head_dim = 64};
-    struct bt_kv_layout pool;
-    struct bt_kv_layout wide;
-    cr_assert_eq(bt_kv_layout_init(&pool, &a, NULL, BT_KV_INT8, 16, &err), BT_OK);
-    cr_assert_eq(bt_kv_layout_init_16bit(&wide, &pool, BT_KV_FP16, &err), BT_OK);
+    struct bt_block_layout pool;
+    struct bt_block_layout wide;
+    cr_assert_eq(bt_block_layout_init(&pool, &a, NULL, BT_KV_INT8, 16, &err), BT_OK);
+    cr_assert_eq(bt_block_layout_init_16bit(&wide, &pool, BT_KV_FP16, &err), BT_OK);
     cr_assert_eq(wide.block_bytes, pool.block_bytes);
     cr_assert_eq(wide.block_tokens, 16 * 66 / 128);
-    cr_assert_eq(bt_kv_layout_init(&pool, &a, NULL, BT_KV_INT8, 1, &err), BT_OK);
-    cr_assert_eq(bt_kv_layout_init_16bit(&wide, &pool, BT_KV_FP16, &err), BT_ERR_ARG);
+    cr_assert_eq(bt_block_layout_init(&pool, &a, NULL, BT_KV_INT8, 1, &err), BT_OK);
+    cr_assert_eq(bt_block_layout_init_16bit(&wide, &pool, BT_KV_FP16, &err), BT_ERR_ARG);
 }
 
 /* ---- sampling ---- */

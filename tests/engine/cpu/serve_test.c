@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { N = 12, SHARED = 75, NEW = 40 };
+enum { N = 12, SHARED = 43, NEW = 24 };
 
-/* Twelve prompts of 76 to 175 tokens that begin alike; every third is sampled. */
+/* Twelve prompts of 44 to 143 tokens that begin alike; every third is sampled. */
 static void add_prompts(struct rig_requests *r)
 {
     int32_t text[4096];
@@ -77,8 +77,8 @@ static const struct way ways[] = {
     {"static batches", {.max_seqs = 4, .n_blocks = 256}, static_batches, false},
     {"no prefix cache", {.max_seqs = 8, .n_blocks = 256}, no_prefix_cache, false},
     {"two threads", {.max_seqs = 8, .n_blocks = 256, .n_threads = 2}, NULL, false},
-    {"recompute", {.max_seqs = 12, .n_blocks = 40}, NULL, true},
-    {"swap", {.max_seqs = 12, .n_blocks = 40, .n_host_blocks = 200}, by_swap, true},
+    {"recompute", {.max_seqs = 12, .n_blocks = 30}, NULL, true},
+    {"swap", {.max_seqs = 12, .n_blocks = 30, .n_host_blocks = 200}, by_swap, true},
 };
 
 Test(cpu_serve, answers_do_not_depend_on_batch_blocks_chunks_sharing_swap_or_recompute)
@@ -293,7 +293,7 @@ Test(cpu_serve, narrow_kv_is_as_independent_of_the_schedule)
         free(out.summary);
         int32_t *want = rig_answers(&r);
         eo.max_seqs = 8;
-        eo.n_blocks = 40;
+        eo.n_blocks = 30;
         eo.n_host_blocks = 100;
         rig_serve(&eo, &r, by_swap, NULL, &out);
         cr_assert_gt(out.summary->preempt_swap, 0);
@@ -307,7 +307,7 @@ Test(cpu_serve, narrow_kv_is_as_independent_of_the_schedule)
 
 static void long_ones_16bit(struct bt_sched_opts *o)
 {
-    o->long_above_tokens = 160;
+    o->long_above_tokens = 112;
 }
 
 Test(cpu_serve, long_sequences_stay_16bit_in_an_int8_pool)
@@ -331,7 +331,7 @@ Test(cpu_serve, long_sequences_stay_16bit_in_an_int8_pool)
     free(out.summary);
     for (int32_t i = 0; i < N; i++) {
         const struct bt_gen_request *q = &r.requests[i];
-        const int32_t *want = q->n_prompt + NEW > 160 ? fp16 : int8;
+        const int32_t *want = q->n_prompt + NEW > 112 ? fp16 : int8;
         cr_expect_eq(memcmp(q->out, want + (size_t)i * RIG_MAX_LEN, NEW * sizeof *want), 0,
                      "request %d of %d tokens", i, q->n_prompt + NEW);
     }

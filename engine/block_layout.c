@@ -1,8 +1,8 @@
-#include "engine/kv_layout.h"
+#include "engine/block_layout.h"
 
 #include <stddef.h>
 
-static int64_t plane_bytes(const struct bt_kv_layout *l, const struct bt_kv_part *p)
+static int64_t plane_bytes(const struct bt_block_layout *l, const struct bt_kv_part *p)
 {
     int64_t head_bytes = (int64_t)p->head_dim * bt_kv_format_bits(l->format) / 8;
     int64_t scale_bytes = l->format == BT_KV_INT8 ? 2 : 0;
@@ -10,7 +10,7 @@ static int64_t plane_bytes(const struct bt_kv_layout *l, const struct bt_kv_part
 }
 
 /* Bytes of one slot through all layers of both parts. */
-static int64_t place_parts(struct bt_kv_layout *l)
+static int64_t place_parts(struct bt_block_layout *l)
 {
     int64_t at = 0;
     for (int32_t i = 0; i < BT_KV_PARTS; i++) {
@@ -31,9 +31,9 @@ static struct bt_kv_part part_of(const struct bt_arch *a)
     };
 }
 
-enum bt_code bt_kv_layout_init(struct bt_kv_layout *l, const struct bt_arch *target,
-                               const struct bt_arch *draft, enum bt_kv_format format,
-                               int32_t block_tokens, struct bt_error *err)
+enum bt_code bt_block_layout_init(struct bt_block_layout *l, const struct bt_arch *target,
+                                  const struct bt_arch *draft, enum bt_kv_format format,
+                                  int32_t block_tokens, struct bt_error *err)
 {
     if (block_tokens < 1) {
         BT_FAIL(err, BT_ERR_ARG, block_tokens, "block: %d tokens must be 1 or more", block_tokens);
@@ -42,7 +42,7 @@ enum bt_code bt_kv_layout_init(struct bt_kv_layout *l, const struct bt_arch *tar
         BT_FAIL(err, BT_ERR_ARG, format, "kv: \"%s\" has no executor (fp32, fp16, bf16, int8)",
                 bt_kv_format_name(format));
     }
-    *l = (struct bt_kv_layout){.format = format, .block_tokens = block_tokens};
+    *l = (struct bt_block_layout){.format = format, .block_tokens = block_tokens};
     l->parts[BT_KV_PART_TARGET] = part_of(target);
     if (draft != NULL) {
         l->parts[BT_KV_PART_DRAFT] = part_of(draft);
@@ -51,8 +51,9 @@ enum bt_code bt_kv_layout_init(struct bt_kv_layout *l, const struct bt_arch *tar
     return BT_OK;
 }
 
-enum bt_code bt_kv_layout_init_16bit(struct bt_kv_layout *l, const struct bt_kv_layout *pool,
-                                     enum bt_kv_format format, struct bt_error *err)
+enum bt_code bt_block_layout_init_16bit(struct bt_block_layout *l,
+                                        const struct bt_block_layout *pool,
+                                        enum bt_kv_format format, struct bt_error *err)
 {
     BT_ASSERT(format == BT_KV_FP16 || format == BT_KV_BF16);
     *l = *pool;
