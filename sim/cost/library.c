@@ -45,7 +45,6 @@ enum { STACKS = sizeof stack_order / sizeof *stack_order };
 
 /* Bound where nothing can be compared: what a bare roofline missed by in the worst case known. */
 static const double UNEARNED_LOG = 1.3862943611198906; /* log 4 */
-static const double LEAST_LOG = 0.0953101798043249; /* log 1.1: no transfer claims to be better */
 
 enum bt_code bt_surface_library_create(const struct bt_surface_library_opts *opts,
                                        struct bt_surface_library **out, struct bt_error *err)
@@ -273,12 +272,6 @@ static double probe_served(const void *law, const struct bt_op_shape *shape, boo
     return served_ns(law, shape, known);
 }
 
-static double probe_transfer(const void *law, const struct bt_op_shape *shape, bool *known)
-{
-    *known = true;
-    return bt_transfer_eval(law, shape).time_ns;
-}
-
 static bool spans(const struct bt_surface *s, int64_t kv_heads, int64_t group)
 {
     if (!is_attention(s->op)) {
@@ -479,36 +472,43 @@ static enum bt_code relatives_of(struct bt_surface_library *l, const struct bt_s
     return BT_OK;
 }
 
-/* Each relative predicted from the others, on the sums that steps ask for. */
-static enum bt_code earn_bound(const struct bt_source_query *q, const struct bt_relative *r,
-                               int32_t n, double *log_error)
+/* Every measured GPU's operations predicted without its surfaces, summed as steps sum them: the
+ * worst GPU's 90th percentile of |log|, and how many GPUs were left out (bt_law_report, second
+ * table). */
+struct left_out {
+    double log_p90;
+    int32_t n_gpus;
+};
+
+static struct left_out left_out_gemm(const struct bt_op_format *f)
 {
-    double worst = 0;
-    int32_t n_left_out = 0;
-    for (int32_t i = 0; i < n; i++) {
-        struct bt_transfer rest;
-        struct bt_error ignored = {0};
-        if (bt_transfer_init_point(&rest, r, n, r[i].gpu, &ignored) != BT_OK) {
-            if (ignored.code == BT_ERR_NOMEM) {
-                return BT_ERR_NOMEM;
-            }
-            continue;
-        }
-        struct served truth = {r[i].surface, r[i].gpu, r[i].surface->op, &r[i].surface->format};
-        int64_t kv_heads = q->kv_heads;
-        struct bt_probe_error e =
-            bt_probe_compare(q->op, kv_heads, kv_heads > 0 ? q->heads / kv_heads : 0,
-                             probe_transfer, &rest, probe_served, &truth);
-        if (e.n > 0) {
-            worst = fmax(worst, e.log_p90);
-            n_left_out++;
-        }
+    bool int8_inputs = bt_num_is_int8(f->activations);
+    if (bt_num_is_fp8(f->weights)) {
+        return (struct left_out){0.23, 3};
     }
-    *log_error = UNEARNED_LOG;
-    if (n_left_out > 0) {
-        *log_error = fmin(fmax(worst, LEAST_LOG) * (1 + 1.0 / n_left_out), UNEARNED_LOG);
+    if (bt_num_is_int4(f->weights)) {
+        return (struct left_out){0.46, 3};
     }
-    return BT_OK;
+    if (bt_num_is_int8(f->weights)) {
+        return int8_inputs ? (struct left_out){0.41, 3} : (struct left_out){0.21, 3};
+    }
+    return (struct left_out){0.28, 6};
+}
+
+static double transfer_error(enum bt_op op, const struct bt_op_format *f)
+{
+    struct left_out l = {UNEARNED_LOG, 1};
+    if (op == BT_OP_GEMM) {
+        l = left_out_gemm(f);
+    } else if (op == BT_OP_ATTN_DECODE) {
+        l = (struct left_out){0.36, 6};
+    } else if (op == BT_OP_ATTN_PREFILL) {
+        l = (struct left_out){0.47, 6};
+    } else if (op >= BT_OP_QUANTIZE && op <= BT_OP_SAMPLE) {
+        l = (struct left_out){0.67, 4};
+    }
+    /* Few GPUs left out say less of a further one. */
+    return fmin(l.log_p90 * (1 + 1.0 / l.n_gpus), UNEARNED_LOG);
 }
 
 static void describe_transfer(struct bt_op_source *out, const struct bt_transfer *t)
@@ -552,9 +552,7 @@ static enum bt_code from_other_gpus(struct bt_surface_library *l, int32_t gpu, s
     if (code == BT_ERR_NOTFOUND) {
         return BT_OK; /* no unit for the format, or other links: nobody can tell */
     }
-    if (code == BT_OK) {
-        code = earn_bound(q, best, n_best, &e->source.log_error);
-    }
+    e->source.log_error = transfer_error(q->op, &q->format);
     if (code != BT_OK) {
         BT_FAIL(err, code, 0, "%s", why.msg[0] != '\0' ? why.msg : "transfer: no memory");
     }

@@ -7,7 +7,7 @@
  *
  *   1. the stack's own surface of that GPU            measured (berth), imported (another's)
  *   2. another stack's surface of that GPU            transferred; bound: what stacks differ by
- *   3. other GPUs' surfaces through the two-term law  transferred; bound: GPUs left out in turn
+ *   3. other GPUs' surfaces through the two-term law  transferred; bound: measured GPUs left out
  *
  * Threading: lookups lock; what they return is immutable and may be read by any thread.
  */

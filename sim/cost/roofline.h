@@ -36,8 +36,8 @@ BT_NODISCARD enum bt_code bt_roofline_check_units(const struct bt_step_opts *opt
                                                   struct bt_error *err);
 
 /* What the law is worth, from comparing it with measured surfaces (bt_law_report prints the tables
- * of docs/COST_MODEL.md): a step of these formats takes at most 1 + error times what the law says,
- * nine times in ten; and the same of one operation, as a logarithm. */
+ * of docs/COST_MODEL.md): nine in ten steps of these formats take between 1 / (1 + error) and
+ * 1 + error times what the law says; and the same of one operation, as a logarithm. */
 double bt_roofline_step_error(enum bt_weight_format weights, enum bt_act_format activations);
 double bt_roofline_log_error(enum bt_step_op op, enum bt_weight_format weights,
                              enum bt_act_format activations);

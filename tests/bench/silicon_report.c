@@ -1,0 +1,349 @@
+/* The tables of docs/SILICON.md: measured end-to-end points of H200s against simulated closed
+ * loops.
+ *
+ *   silicon_report tests/data/measured/silicon_h200_llama.csv
+ *
+ * Each row is served once with its stack's defaults, its concurrency as users who ask again at
+ * once, and what the row does not say (spread of lengths, requests, format of the cache) as the
+ * protocol of its collection has it. Nothing of the rows is fitted here. */
+#include "db/calibrations/calibrations.h"
+#include "db/catalog.h"
+#include "sim/cost/library.h"
+#include "sim/cost/table.h"
+#include "sim/run.h"
+#include "sim/workload/spec.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS_MAX = 256, TEXT_BYTES = 64 };
+
+/* How a collection drives its servers. */
+struct protocol {
+    const char *name;
+    double length_low; /* lengths are uniform from this share of the stated ones to them */
+    int32_t rounds;    /* requests a user */
+    enum bt_kv_format kv;
+    const char *vllm, *trtllm, *sglang; /* versions where the row tells none */
+};
+
+static const struct protocol sweep = {
+    .name = "dated sweep",
+    .length_low = 0.8,
+    .rounds = 10,
+    .kv = BT_KV_FP8,
+    .vllm = "vllm-0.11",
+    .trtllm = "trtllm-1.1",
+    .sglang = "sglang-0.5",
+};
+static const struct protocol fixed_lengths = {
+    .name = "fixed lengths",
+    .length_low = 1,
+    .rounds = 10,
+    .kv = BT_KV_FP8,
+    .vllm = "vllm-0.12",
+    .trtllm = "trtllm-1.1",
+    .sglang = "sglang-0.5",
+};
+
+struct row {
+    char stack[TEXT_BYTES];
+    const char *model;
+    const struct protocol *protocol;
+    int64_t input, output, users, tp;
+    double ttft_ms, tpot_ms; /* measured */
+    double sim_ttft_ms, sim_tpot_ms;
+    char left_out[160]; /* why; "": scored */
+    enum bt_trust trust;
+    double step_error;
+    double running; /* sequences, mean */
+};
+
+struct report {
+    struct bt_catalog *catalog;
+    struct bt_surface_library *library;
+    int32_t n;
+    struct row rows[ROWS_MAX];
+};
+
+static struct bt_sim_result result;
+
+static enum bt_code read_row(struct bt_table *t, struct row *r, struct bt_error *err)
+{
+    static const char *const wanted[] = {
+        "backend", "backend_version", "model_path",     "isl", "osl", "batch_size",
+        "tp_size", "silicon_ttft_ms", "silicon_tpot_ms"};
+    int32_t c[sizeof wanted / sizeof *wanted];
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        BT_TRY(bt_table_require(t, wanted[i], &c[i], err));
+    }
+    *r = (struct row){0};
+    const char *model = bt_table_text(t, c[2]);
+    bool large = strstr(model, "70B") != NULL;
+    r->model = large ? "llama-3.1-70b" : "llama-3.1-8b";
+    r->protocol = large ? &sweep : &fixed_lengths;
+    const char *engine = bt_table_text(t, c[0]);
+    const char *stack = strcmp(engine, "vllm") == 0     ? r->protocol->vllm
+                        : strcmp(engine, "trtllm") == 0 ? r->protocol->trtllm
+                                                        : r->protocol->sglang;
+    (void)snprintf(r->stack, sizeof r->stack, "%s", stack);
+    BT_TRY(bt_table_int(t, c[3], 1, 1 << 20, &r->input, err));
+    BT_TRY(bt_table_int(t, c[4], 1, 1 << 20, &r->output, err));
+    BT_TRY(bt_table_int(t, c[5], 1, 4096, &r->users, err));
+    BT_TRY(bt_table_int(t, c[6], 1, 8, &r->tp, err));
+    BT_TRY(bt_table_real(t, c[7], &r->ttft_ms, err));
+    return bt_table_real(t, c[8], &r->tpot_ms, err);
+}
+
+static enum bt_code read_rows(struct report *r, const char *path, struct bt_error *err)
+{
+    FILE *f = fopen(path, "rb");
+    enum { TEXT_MAX = 1 << 22 };
+    char *text = malloc(TEXT_MAX);
+    if (f == NULL || text == NULL) {
+        free(text);
+        if (f != NULL) {
+            (void)fclose(f);
+        }
+        BT_FAIL(err, BT_ERR_IO, 0, "%s: cannot be read", path);
+    }
+    size_t size = fread(text, 1, TEXT_MAX, f);
+    (void)fclose(f);
+    struct bt_table t;
+    enum bt_code code = bt_table_open(&t, text, size, path, err);
+    free(text);
+    BT_TRY(code);
+    bool more = true;
+    while (code == BT_OK && r->n < ROWS_MAX) {
+        code = bt_table_next(&t, &more, err);
+        if (code != BT_OK || !more) {
+            break;
+        }
+        code = read_row(&t, &r->rows[r->n++], err);
+    }
+    bt_table_close(&t);
+    return code;
+}
+
+static enum bt_code open_library(struct report *r, struct bt_error *err)
+{
+    enum { GPUS_MAX = 64 };
+    struct bt_gpu cards[GPUS_MAX];
+    BT_TRY(bt_catalog_open(NULL, 0, &r->catalog, err));
+    int32_t n = bt_catalog_n_gpus(r->catalog);
+    BT_ASSERT(n <= GPUS_MAX);
+    for (int32_t i = 0; i < n; i++) {
+        cards[i] = bt_catalog_gpu_at(r->catalog, i)->gpu;
+    }
+    struct bt_surface_library_opts o = {.texts = bt_calibration_texts, .gpus = cards, .n_gpus = n};
+    return bt_surface_library_create(&o, &r->library, err);
+}
+
+static enum bt_code deploy_of(struct report *r, struct row *row, struct bt_deploy *d,
+                              struct bt_error *err)
+{
+    const struct bt_catalog_gpu *gpu = NULL;
+    const struct bt_catalog_model *model = NULL;
+    BT_TRY(bt_catalog_find_gpu(r->catalog, "h200", "gpu", &gpu, err));
+    BT_TRY(bt_catalog_find_model(r->catalog, row->model, "model", &model, err));
+    struct bt_config c;
+    bt_config_init(&c);
+    (void)snprintf(c.model, sizeof c.model, "%s", row->model);
+    (void)snprintf(c.gpu, sizeof c.gpu, "h200");
+    (void)snprintf(c.stack, sizeof c.stack, "%s", row->stack);
+    c.tp = (int32_t)row->tp;
+    c.replicas = 1;
+    c.weights = BT_WEIGHT_FP8;
+    c.kv_dtype = row->protocol->kv;
+    c.max_model_len = (int32_t)(row->input + row->output + 256);
+    c.prefix_cache = false;
+    const struct bt_config_field *inflight = bt_config_find("batching.inflight");
+    BT_TRY(bt_config_set(&c, inflight, "2", NULL, err));
+    const struct bt_config_field *prefix = bt_config_find("prefix_cache");
+    BT_TRY(bt_config_set(&c, prefix, "off", NULL, err));
+    return bt_deploy_init(d, &c, &model->arch, NULL, &gpu->gpu, r->library, err);
+}
+
+/* More operations in the stated time than the card's dense rate allows. */
+static bool exceeds_peak(const struct row *r, const struct bt_deploy *d)
+{
+    double tokens = (double)r->input * (1 + r->protocol->length_low) / 2;
+    double flops = tokens * bt_arch_linear_flops(&d->arch);
+    double least_ms = 1e3 * flops / (d->gpu.fp8_flops_per_s * (double)r->tp);
+    double weights = (double)d->memory.weights_bytes;
+    double least_tpot_ms = 1e3 * weights / d->gpu.mem_bytes_per_s;
+    return r->ttft_ms < least_ms || r->tpot_ms < least_tpot_ms;
+}
+
+static enum bt_code serve(struct report *r, struct row *row, struct bt_error *err)
+{
+    struct bt_deploy d;
+    struct bt_error why = {0};
+    enum bt_code code = deploy_of(r, row, &d, &why);
+    if (code != BT_OK) {
+        (void)snprintf(row->left_out, sizeof row->left_out, "%.150s", why.msg);
+        return BT_OK;
+    }
+    row->trust = d.cost.trust;
+    row->step_error = d.cost.step_error;
+    if (exceeds_peak(row, &d)) {
+        (void)snprintf(row->left_out, sizeof row->left_out, "exceeds the hardware's peak");
+    }
+    double low = row->protocol->length_low;
+    struct bt_workload_spec w = {
+        .kind = BT_WORKLOAD_GENERATED,
+        .arrival = BT_ARRIVAL_CLOSED,
+        .users = (int32_t)row->users,
+        .n_requests = row->users * row->protocol->rounds,
+        .prompt = {.kind = BT_DIST_UNIFORM,
+                   .min = floor((double)row->input * low),
+                   .max = (double)row->input},
+        .output = {.kind = BT_DIST_UNIFORM,
+                   .min = floor((double)row->output * low),
+                   .max = (double)row->output},
+    };
+    struct bt_source *source = NULL;
+    code = bt_source_create(&w, 1, &source, err);
+    if (code == BT_OK) {
+        struct bt_sim_opts o = {.deploy = &d, .replicas = 1, .source = source, .seed = 1};
+        code = bt_sim_run(&o, &result, err);
+    }
+    if (code == BT_OK) {
+        row->sim_ttft_ms = 1e3 * result.summary.ttft.mean_s;
+        row->sim_tpot_ms = 1e3 * result.summary.tpot.mean_s;
+        row->running = result.summary.running_mean;
+    }
+    bt_source_destroy(source);
+    bt_deploy_fini(&d);
+    return code;
+}
+
+static int compare_double(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median and P90 of |predicted / measured - 1|, median of predicted / measured. */
+struct score {
+    int32_t n;
+    double tpot_median, tpot_p90, tpot_ratio;
+    double ttft_median, ttft_p90, ttft_ratio;
+};
+
+static double at_share(double *v, int32_t n, double p)
+{
+    qsort(v, (size_t)n, sizeof *v, compare_double);
+    int32_t i = (int32_t)ceil(p * n) - 1;
+    return v[i < 0 ? 0 : i];
+}
+
+static bool is_of(const struct row *r, const char *stack, const char *model, int64_t users)
+{
+    return r->left_out[0] == '\0' &&
+           (stack == NULL || strncmp(r->stack, stack, strlen(stack)) == 0) &&
+           (model == NULL || strcmp(r->model, model) == 0) && (users == 0 || r->users == users);
+}
+
+static struct score score_of(const struct report *r, const char *stack, const char *model,
+                             int64_t users)
+{
+    double tpot[ROWS_MAX], ttft[ROWS_MAX], tpot_ratio[ROWS_MAX], ttft_ratio[ROWS_MAX];
+    struct score s = {0};
+    for (int32_t i = 0; i < r->n; i++) {
+        const struct row *w = &r->rows[i];
+        if (is_of(w, stack, model, users)) {
+            tpot_ratio[s.n] = w->sim_tpot_ms / w->tpot_ms;
+            ttft_ratio[s.n] = w->sim_ttft_ms / w->ttft_ms;
+            tpot[s.n] = fabs(tpot_ratio[s.n] - 1);
+            ttft[s.n] = fabs(ttft_ratio[s.n] - 1);
+            s.n++;
+        }
+    }
+    if (s.n > 0) {
+        s.tpot_median = at_share(tpot, s.n, 0.5);
+        s.tpot_p90 = at_share(tpot, s.n, 0.9);
+        s.tpot_ratio = at_share(tpot_ratio, s.n, 0.5);
+        s.ttft_median = at_share(ttft, s.n, 0.5);
+        s.ttft_p90 = at_share(ttft, s.n, 0.9);
+        s.ttft_ratio = at_share(ttft_ratio, s.n, 0.5);
+    }
+    return s;
+}
+
+static void print_score(const char *stack, const char *model, const char *users, struct score s)
+{
+    if (s.n > 0) {
+        (void)printf("| %s | %s | %s | %d | %.1f%% | %.1f%% | %.2f | %.1f%% | %.1f%% | %.2f |\n",
+                     stack, model, users, s.n, 100 * s.tpot_median, 100 * s.tpot_p90, s.tpot_ratio,
+                     100 * s.ttft_median, 100 * s.ttft_p90, s.ttft_ratio);
+    }
+}
+
+static void print_scores(const struct report *r)
+{
+    static const char *const stacks[] = {"vllm", "trtllm", "sglang"};
+    static const char *const models[] = {"llama-3.1-8b", "llama-3.1-70b"};
+    static const int64_t users[] = {4, 8, 16, 32, 64, 128};
+    (void)printf("| stack | model | users | rows | TPOT median | P90 | predicted over measured | "
+                 "TTFT median | P90 | predicted over measured |\n"
+                 "| --- | --- | --- | --: | --: | --: | --: | --: | --: | --: |\n");
+    for (size_t s = 0; s < sizeof stacks / sizeof *stacks; s++) {
+        for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+            print_score(stacks[s], models[m], "all", score_of(r, stacks[s], models[m], 0));
+        }
+        for (size_t u = 0; u < sizeof users / sizeof *users; u++) {
+            char text[16];
+            (void)snprintf(text, sizeof text, "%lld", (long long)users[u]);
+            print_score(stacks[s], "llama-3.1-70b", text,
+                        score_of(r, stacks[s], "llama-3.1-70b", users[u]));
+        }
+    }
+}
+
+static void print_rows(const struct report *r)
+{
+    (void)printf(
+        "\n| stack | model | tp | in | out | users | TPOT ms | predicted | | TTFT ms | "
+        "predicted | | running | step error | |\n| --- | --- | --: | --: | --: | --: | --: "
+        "| --: | --: | --: | --: | --: | --: | --: | --- |\n");
+    for (int32_t i = 0; i < r->n; i++) {
+        const struct row *w = &r->rows[i];
+        (void)printf("| %s | %s | %lld | %lld | %lld | %lld | %.2f | %.2f | %+.0f%% | %.0f | %.0f "
+                     "| %+.0f%% | %.0f | %.0f%% | %s |\n",
+                     w->stack, w->model, (long long)w->tp, (long long)w->input,
+                     (long long)w->output, (long long)w->users, w->tpot_ms, w->sim_tpot_ms,
+                     100 * (w->sim_tpot_ms / w->tpot_ms - 1), w->ttft_ms, w->sim_ttft_ms,
+                     100 * (w->sim_ttft_ms / w->ttft_ms - 1), w->running, 100 * w->step_error,
+                     w->left_out);
+    }
+}
+
+static enum bt_code run(struct report *r, const char *path, struct bt_error *err)
+{
+    BT_TRY(read_rows(r, path, err));
+    BT_TRY(open_library(r, err));
+    for (int32_t i = 0; i < r->n; i++) {
+        BT_TRY(serve(r, &r->rows[i], err));
+    }
+    return BT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    struct bt_error err = {0};
+    struct report *r = calloc(1, sizeof *r);
+    if (argc != 2 || r == NULL || run(r, argv[1], &err) != BT_OK) {
+        (void)fprintf(stderr, "silicon_report: %s\n", argc != 2 ? "one file expected" : err.msg);
+        return 1;
+    }
+    print_scores(r);
+    print_rows(r);
+    bt_surface_library_destroy(r->library);
+    bt_catalog_close(r->catalog);
+    free(r);
+    return 0;
+}
