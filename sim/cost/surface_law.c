@@ -122,13 +122,48 @@ static bool matrix_is_measured(const struct bt_surface *s, int64_t n, int64_t k)
     return false;
 }
 
+/* Operations that the roofline answers for alike are wrong together. */
+static const void *roofline_source(enum bt_step_op op)
+{
+    static const char products, collectives, elementwise, decode, prefill;
+    switch (op) {
+    case BT_STEP_QKV:
+    case BT_STEP_O:
+    case BT_STEP_GATE_UP:
+    case BT_STEP_DOWN:
+    case BT_STEP_LM_HEAD:
+    case BT_STEP_MEDUSA:
+        return &products;
+    case BT_STEP_ALL_REDUCE:
+    case BT_STEP_ALL_GATHER:
+        return &collectives;
+    case BT_STEP_ATTN_DECODE:
+        return &decode;
+    case BT_STEP_ATTN_PREFILL:
+        return &prefill;
+    case BT_STEP_EMBED:
+    case BT_STEP_NORM:
+    case BT_STEP_ADD:
+    case BT_STEP_QUANTISE:
+    case BT_STEP_QK_NORM:
+    case BT_STEP_ROPE:
+    case BT_STEP_KV_WRITE:
+    case BT_STEP_ACTIVATION:
+    case BT_STEP_SAMPLE:
+    case BT_STEP_OPS:
+        break;
+    }
+    return &elementwise;
+}
+
 static void note(struct maker *m, enum bt_step_op op, const struct bt_op_source *s,
                  double more_log_error)
 {
     struct bt_op_origin *o = &m->law->origins[op];
     if (s == NULL) {
         enum bt_weight_format w = op == BT_STEP_LM_HEAD ? m->head_weights : m->weights;
-        *o = (struct bt_op_origin){.level = BT_TRUST_ROOFLINE,
+        *o = (struct bt_op_origin){.source = roofline_source(op),
+                                   .level = BT_TRUST_ROOFLINE,
                                    .log_error = bt_roofline_log_error(op, w, m->activations)};
         (void)snprintf(o->text, sizeof o->text, "data sheet");
         return;

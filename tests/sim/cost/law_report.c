@@ -191,8 +191,7 @@ struct report {
     struct bt_catalog *catalog;
     struct errors roofline[FORMATS][sizeof gpus / sizeof *gpus];
     struct errors roofline_all[FORMATS];
-    struct errors gemm[FORMATS];
-    struct errors classes[CLASSES];
+    struct errors roofline_ops[FORMATS][CLASSES][sizeof gpus / sizeof *gpus];
     struct errors other_stack[FORMATS], other_gpu[FORMATS];
     struct errors other_gpu_each[FORMATS][sizeof gpus / sizeof *gpus];
     struct errors other_gpu_ops[FORMATS][CLASSES][sizeof gpus / sizeof *gpus];
@@ -252,13 +251,12 @@ static void compare(struct report *r, int32_t f, size_t g, const struct bt_cost 
         double a[CLASSES], b[CLASSES];
         class_times(truth, &batches[i], a);
         class_times(roof, &batches[i], b);
-        count(&r->gemm[f], a[CLASS_GEMM], b[CLASS_GEMM], -1);
         double o[CLASSES];
         class_times(other, &batches[i], o);
         for (int32_t c = CLASS_GEMM; c <= CLASS_POINTWISE; c++) {
             bool known = c != CLASS_POINTWISE || elementwise;
             if (known && (f == 0 || c == CLASS_GEMM)) {
-                count(&r->classes[c], a[c], b[c], -1);
+                count(&r->roofline_ops[f][c][g], a[c], b[c], -1);
                 count(&r->other_gpu_ops[f][c][g], a[c], o[c], -1);
             }
         }
@@ -329,7 +327,7 @@ static enum bt_code measure_collectives(struct report *r, struct bt_error *err)
                     double ns = bt_op_source_ns(source, &shape, NULL);
                     double bare =
                         law.ops->collective_ps(law.self, BT_STEP_ALL_REDUCE, bytes, ranks);
-                    count(&r->classes[CLASS_COLLECTIVE], 1000 * ns, bare, -1);
+                    count(&r->roofline_ops[0][CLASS_COLLECTIVE][g], 1000 * ns, bare, -1);
                 }
             }
             if (code != BT_OK) {
@@ -340,6 +338,22 @@ static enum bt_code measure_collectives(struct report *r, struct bt_error *err)
         law.ops->destroy(law.self);
     }
     return BT_OK;
+}
+
+static void print_ops(struct errors e[FORMATS][CLASSES][sizeof gpus / sizeof *gpus],
+                      const char *head, const char *rule)
+{
+    (void)printf(head, "operation", "format and GPU");
+    (void)printf("\n%s\n", rule);
+    for (int32_t c = CLASS_GEMM; c < CLASSES; c++) {
+        for (int32_t f = 0; f < FORMATS; f++) {
+            for (size_t g = 0; g < sizeof gpus / sizeof *gpus; g++) {
+                char name[64];
+                (void)snprintf(name, sizeof name, "%s, %s", formats[f].name, gpus[g]);
+                print_errors(class_names[c], name, &e[f][c][g], false);
+            }
+        }
+    }
 }
 
 static void print(struct report *r)
@@ -357,26 +371,10 @@ static void print(struct report *r)
         print_errors(formats[f].name, "all", &r->roofline_all[f], false);
     }
     (void)printf("\n");
-    (void)printf(head, "operation", "format");
-    (void)printf("\n%s\n", rule);
-    for (int32_t f = 0; f < FORMATS; f++) {
-        print_errors(class_names[CLASS_GEMM], formats[f].name, &r->gemm[f], false);
-    }
-    for (int32_t c = CLASS_DECODE; c < CLASSES; c++) {
-        print_errors(class_names[c], "16-bit", &r->classes[c], false);
-    }
+    (void)printf("## Operations by the roofline\n\n");
+    print_ops(r->roofline_ops, head, rule);
     (void)printf("\n## Operations without the GPU's surfaces\n\n");
-    (void)printf(head, "operation", "format and GPU left out");
-    (void)printf("\n%s\n", rule);
-    for (int32_t c = CLASS_GEMM; c < CLASSES; c++) {
-        for (int32_t f = 0; f < FORMATS; f++) {
-            for (size_t g = 0; g < sizeof gpus / sizeof *gpus; g++) {
-                char name[64];
-                (void)snprintf(name, sizeof name, "%s, %s", formats[f].name, gpus[g]);
-                print_errors(class_names[c], name, &r->other_gpu_ops[f][c][g], false);
-            }
-        }
-    }
+    print_ops(r->other_gpu_ops, head, rule);
     (void)printf("\n## Without the stack's own surfaces; without the GPU's\n\n");
     (void)printf(head, "left out", "format");
     (void)printf(" stated bound | within it |\n%s --: | --: |\n", rule);
