@@ -210,7 +210,14 @@ void bt_cpu_attend(struct bt_cpu_attn_work *w, const struct bt_cpu_attn *a,
     int32_t n_kv_heads = a->pool->layout[0].parts[a->part].n_kv_heads;
     int64_t n_tasks = (int64_t)n_segments * n_kv_heads;
     BT_ASSERT(bt_vec_pad(a->pool->layout[0].parts[a->part].head_dim) <= w->head_pad);
-    BT_OMP(omp parallel for num_threads(w->n_threads) schedule(dynamic))
+    double flops = 0.0;
+    for (int32_t i = 0; i < n_segments; i++) {
+        double ctx = segments[i].pos0 + segments[i].n_rows;
+        flops += 4.0 * segments[i].n_rows * ctx * a->n_heads * w->head_pad;
+    }
+    bool large = bt_worth_threads(flops);
+    (void)large; /* without OpenMP */
+    BT_OMP(omp parallel for num_threads(w->n_threads) schedule(dynamic) if (large))
     for (int64_t task = 0; task < n_tasks; task++) {
         const struct bt_cpu_segment *seg = &segments[task / n_kv_heads];
         BT_ASSERT(seg->pos0 + seg->n_rows <= w->max_ctx);

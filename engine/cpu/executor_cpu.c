@@ -63,8 +63,12 @@ static enum bt_code check_opts(struct bt_cpu_executor_opts *o, struct bt_error *
     o->kv = o->kv == BT_KV_DEFAULT ? BT_KV_FP32 : o->kv;
     o->block_tokens = o->block_tokens == 0 ? DEFAULT_BLOCK_TOKENS : o->block_tokens;
     o->max_rows = o->max_rows == 0 ? DEFAULT_ROWS : o->max_rows;
+    BT_TRY(check_draft(o, err));
     if (o->max_model_len == 0) {
         o->max_model_len = o->model->config.arch.max_position;
+        if (o->draft != NULL && o->draft->config.arch.max_position < o->max_model_len) {
+            o->max_model_len = o->draft->config.arch.max_position;
+        }
     }
     BT_TRY(check_length(o->model, o->max_model_len, err));
     BT_TRY(check_length(o->draft, o->max_model_len, err));
@@ -78,7 +82,7 @@ static enum bt_code check_opts(struct bt_cpu_executor_opts *o, struct bt_error *
         BT_FAIL(err, BT_ERR_ARG, o->max_seqs, "max_seqs: %d must be 1..%d", o->max_seqs,
                 BT_MAX_SEQS);
     }
-    return check_draft(o, err);
+    return BT_OK;
 }
 
 static enum bt_code take_pool(struct bt_cpu_executor *e, struct bt_error *err)

@@ -48,7 +48,7 @@ struct bt_cpu_executor_opts {
     int32_t n_blocks;              /* > 0 */
     int32_t n_host_blocks;         /* for swap */
     int32_t max_seqs;              /* > 0 */
-    int32_t max_model_len;         /* tokens; 0: the model's */
+    int32_t max_model_len;         /* tokens; 0: the model's, or the draft's if that is less */
     int32_t max_rows;              /* tokens computed at a time; 0: 256 */
     int32_t n_threads;             /* 0: all that OpenMP would use */
     struct bt_gen_table *requests; /* shared with the serving loop; plans' `user` is the index */

@@ -362,7 +362,9 @@ void bt_cpu_linear(struct bt_cpu_work *work, const struct bt_linear *l, const fl
     int32_t k_pad = bt_vec_pad(l->n_in);
     int32_t n_panels = (l->n_out + PANEL_ROWS - 1) / PANEL_ROWS;
     size_t panel_floats = (size_t)PANEL_ROWS * (size_t)bt_vec_pad(work->max_in);
-    BT_OMP(omp parallel for num_threads(work->n_threads) schedule(static))
+    bool large = bt_worth_threads(2.0 * m * l->n_out * l->n_in);
+    (void)large; /* without OpenMP */
+    BT_OMP(omp parallel for num_threads(work->n_threads) schedule(static) if (large))
     for (int32_t p = 0; p < n_panels; p++) {
         float *panel = work->panel + (size_t)thread_number() * panel_floats;
         int32_t n0 = p * PANEL_ROWS;

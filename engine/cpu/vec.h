@@ -9,6 +9,7 @@
 #define BT_ENGINE_CPU_VEC_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -32,6 +33,14 @@ typedef float bt_vec_mem __attribute__((vector_size(64), aligned(4), may_alias))
 #else
 #define BT_OMP(text)
 #endif
+
+/* Whether so much arithmetic is worth waking the other threads for: it takes a core half a
+ * millisecond or more. Below that the wait at the end costs more than the help, most of all on a
+ * machine that has other things to do. */
+static inline bool bt_worth_threads(double flops)
+{
+    return flops > 2e7;
+}
 
 /* n rounded up to whole vectors: the stride of rows that are padded with zeros. */
 static inline int32_t bt_vec_pad(int32_t n)

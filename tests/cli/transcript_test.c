@@ -113,3 +113,13 @@ Test(transcript, trace)
 {
     check("trace");
 }
+
+Test(transcript, run)
+{
+    check("run");
+}
+
+Test(transcript, eval)
+{
+    check("eval");
+}

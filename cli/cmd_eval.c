@@ -1,0 +1,307 @@
+/* berth eval: perplexity and next-token accuracy, against a baseline, and under stress. */
+#include "cli/cmd.h"
+#include "cli/config_opts.h"
+#include "cli/engine.h"
+#include "cli/eval_stress.h"
+#include "cli/eval_windows.h"
+#include "cli/progress.h"
+#include "engine/cpu/session.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct eval {
+    struct bt_cli *cli;
+    struct bt_config config;
+    struct bt_engine engine;
+    struct bt_ids tokens;
+    int32_t window;
+    int32_t n_windows;
+    struct bt_eval_windows scores, baseline;
+    bool has_baseline;
+};
+
+/* ---- what to score ---- */
+
+/* Little-endian uint16 a token. */
+static enum bt_code read_token_file(const char *path, struct bt_ids *out, struct bt_error *err)
+{
+    struct bt_bytes bytes = {0};
+    enum bt_code code = bt_engine_read_file(path, &bytes, err);
+    if (code == BT_OK && (bytes.n == 0 || bytes.n % 2 != 0)) {
+        code = bt_error_set(err, BT_ERR_INPUT, (int64_t)bytes.n, __FILE__, __LINE__,
+                            "%s: %zu bytes are no tokens of two bytes each", path, bytes.n);
+    }
+    if (code == BT_OK) {
+        out->ids = malloc(bytes.n / 2 * sizeof *out->ids);
+        if (out->ids == NULL) {
+            code = bt_error_set(err, BT_ERR_NOMEM, 0, __FILE__, __LINE__, "%s: no memory", path);
+        }
+    }
+    for (size_t i = 0; code == BT_OK && i < bytes.n; i += 2) {
+        out->ids[out->n++] = (uint8_t)bytes.p[i] | (uint8_t)bytes.p[i + 1] << 8;
+    }
+    bt_bytes_fini(&bytes);
+    return code;
+}
+
+static enum bt_code read_tokens(struct eval *e, struct bt_error *err)
+{
+    const char *text = bt_args_text(&e->cli->args, "text");
+    const char *path = bt_args_text(&e->cli->args, "tokens");
+    if ((text == NULL) == (path == NULL)) {
+        BT_FAIL(err, BT_ERR_ARG, 0, "one of --text FILE, --tokens FILE.bin and --stress is needed");
+    }
+    if (path != NULL) {
+        return read_token_file(path, &e->tokens, err);
+    }
+    struct bt_bytes bytes = {0};
+    enum bt_code code = bt_engine_read_file(text, &bytes, err);
+    if (code == BT_OK) {
+        code = bt_engine_encode(&e->engine, bytes.n > 0 ? bytes.p : "", bytes.n, text, &e->tokens,
+                                err);
+    }
+    bt_bytes_fini(&bytes);
+    return code;
+}
+
+/* A text shorter than a window is one window of what there is. */
+static enum bt_code cut_windows(struct eval *e, struct bt_error *err)
+{
+    int32_t context = e->engine.model.config.arch.max_position;
+    if (e->window > context) {
+        BT_FAIL(err, BT_ERR_ARG, e->window, "--window: %d tokens exceed the context of %s, %d",
+                e->window, e->engine.model.config.arch.name, context);
+    }
+    if (e->tokens.n < 2) {
+        BT_FAIL(err, BT_ERR_INPUT, e->tokens.n, "eval: %lld token has nothing to predict",
+                (long long)e->tokens.n);
+    }
+    if (e->tokens.n <= e->window) {
+        e->window = (int32_t)e->tokens.n - 1;
+    }
+    int64_t n = (e->tokens.n - 1) / e->window;
+    int64_t limit = bt_args_int(&e->cli->args, "limit", n);
+    e->n_windows = (int32_t)(limit < n ? limit : n);
+    return BT_OK;
+}
+
+/* ---- scoring ---- */
+
+static enum bt_code score_all(struct eval *e, const struct bt_engine *engine, const char *label,
+                              struct bt_eval_windows *out, struct bt_error *err)
+{
+    struct bt_cpu_session_opts so = {
+        .model = &engine->model,
+        .compute = engine->compute,
+        .kv = engine->kv,
+        .max_ctx = e->window,
+        .n_threads = (int32_t)bt_args_int(&e->cli->args, "jobs", 0),
+    };
+    struct bt_cpu_session *s;
+    BT_TRY(bt_cpu_session_create(&so, &s, err));
+    struct bt_progress bar;
+    bt_progress_start(&bar, label, "windows", e->cli->quiet);
+    enum bt_code code = bt_eval_windows_init(out, e->n_windows, e->window, err);
+    for (int32_t i = 0; i < e->n_windows && code == BT_OK; i++) {
+        struct bt_cpu_score score;
+        bt_progress_update(&bar, i, e->n_windows);
+        code = bt_cpu_session_score(s, e->tokens.ids + (int64_t)i * e->window, e->window + 1,
+                                    &score, NULL, err);
+        if (code == BT_OK && !score.finite) {
+            code = bt_error_set(err, BT_ERR_INPUT, i, __FILE__, __LINE__,
+                                "%s: logits of window %d are no finite numbers",
+                                engine->model.config.arch.name, i);
+        }
+        if (code == BT_OK) {
+            bt_eval_windows_set(out, i, score.nll, score.n_correct);
+        }
+    }
+    bt_progress_finish(&bar);
+    bt_cpu_session_destroy(s);
+    return code;
+}
+
+/* The baseline is a checkpoint as it is: only its arithmetic and KV follow the options. */
+static enum bt_code score_baseline(struct eval *e, const char *dir, struct bt_error *err)
+{
+    struct bt_config c;
+    bt_config_init(&c);
+    if (strlen(dir) >= sizeof c.model) {
+        BT_FAIL(err, BT_ERR_ARG, 0, "--baseline: the path is longer than %zu bytes",
+                sizeof c.model - 1);
+    }
+    memcpy(c.model, dir, strlen(dir) + 1);
+    struct bt_engine_opts eo = {.config = &c};
+    struct bt_engine base;
+    BT_TRY(bt_engine_load(e->cli, &eo, &base, err));
+    const struct bt_arch *arch = &base.model.config.arch;
+    enum bt_code code = BT_OK;
+    if (arch->vocab != e->engine.model.config.arch.vocab) {
+        code = bt_error_set(err, BT_ERR_ARG, arch->vocab, __FILE__, __LINE__,
+                            "--baseline: %s has a vocabulary of %d, the model one of %d",
+                            arch->name, arch->vocab, e->engine.model.config.arch.vocab);
+    }
+    if (code == BT_OK) {
+        code = score_all(e, &base, "baseline", &e->baseline, err);
+    }
+    bt_engine_fini(&base);
+    e->has_baseline = code == BT_OK;
+    return code;
+}
+
+/* ---- output ---- */
+
+static json_t *interval_json(const struct bt_interval *v)
+{
+    json_t *list = bt_out_list();
+    bt_out_append(list, bt_out_real(v->low));
+    bt_out_append(list, bt_out_real(v->high));
+    return list;
+}
+
+static json_t *document(const struct eval *e)
+{
+    struct bt_interval nll = bt_eval_nll(&e->scores);
+    struct bt_interval accuracy = bt_eval_accuracy(&e->scores);
+    json_t *doc = bt_out_object();
+    bt_out_set(doc, "perplexity", bt_out_real(exp(nll.mean)));
+    bt_out_set(doc, "nll", bt_out_real(nll.mean));
+    bt_out_set(doc, "n_tokens", bt_out_int((int64_t)e->n_windows * e->window));
+    bt_out_set(doc, "ci95", interval_json(&nll));
+    bt_out_set(doc, "accuracy_fraction", bt_out_real(accuracy.mean));
+    bt_out_set(doc, "accuracy_ci95", interval_json(&accuracy));
+    bt_out_set(doc, "n_windows", bt_out_int(e->n_windows));
+    bt_out_set(doc, "window_tokens", bt_out_int(e->window));
+    if (e->has_baseline) {
+        struct bt_interval base = bt_eval_nll(&e->baseline);
+        struct bt_interval delta = bt_eval_delta_nll(&e->scores, &e->baseline);
+        struct bt_interval points = bt_eval_delta_accuracy(&e->scores, &e->baseline);
+        bt_out_set(doc, "baseline_perplexity", bt_out_real(exp(base.mean)));
+        bt_out_set(doc, "delta_nll", bt_out_real(delta.mean));
+        bt_out_set(doc, "delta_ci95", interval_json(&delta));
+        bt_out_set(doc, "delta_accuracy_fraction", bt_out_real(points.mean));
+        bt_out_set(doc, "delta_accuracy_ci95", interval_json(&points));
+    }
+    return doc;
+}
+
+static enum bt_code eval_loaded(struct eval *e, struct bt_error *err)
+{
+    BT_TRY(read_tokens(e, err));
+    BT_TRY(cut_windows(e, err));
+    BT_TRY(score_all(e, &e->engine, "eval", &e->scores, err));
+    const char *baseline = bt_args_text(&e->cli->args, "baseline");
+    if (baseline != NULL) {
+        BT_TRY(score_baseline(e, baseline, err));
+    }
+    json_t *doc = document(e);
+    enum bt_code code = bt_cli_write(e->cli, doc, NULL, err);
+    json_decref(doc);
+    return code;
+}
+
+/* "lm-head,embeddings,norms", any of them. */
+static enum bt_code read_also(const char *text, struct bt_engine_opts *o, struct bt_error *err)
+{
+    for (const char *at = text; at != NULL && *at != '\0';) {
+        size_t n = strcspn(at, ",");
+        if (n == 7 && strncmp(at, "lm-head", n) == 0) {
+            o->lm_head = true;
+        } else if (n == 10 && strncmp(at, "embeddings", n) == 0) {
+            o->embeddings = true;
+        } else if (n == 5 && strncmp(at, "norms", n) == 0) {
+            o->norms = true;
+        } else {
+            BT_FAIL(err, BT_ERR_ARG, 0, "--also: \"%.*s\" is not one of lm-head, embeddings, norms",
+                    (int)n, at);
+        }
+        at += n + (at[n] == ',');
+    }
+    return BT_OK;
+}
+
+static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
+{
+    struct eval e = {.cli = cli, .window = (int32_t)bt_args_int(&cli->args, "window", 0)};
+    bt_config_init(&e.config);
+    BT_TRY(bt_config_apply(&cli->args, &e.config, err));
+    struct bt_engine_opts eo = {.config = &e.config,
+                                .tokenizer = bt_args_given(&cli->args, "text")};
+    BT_TRY(read_also(bt_args_text(&cli->args, "also"), &eo, err));
+    e.config.spec = (struct bt_spec_config){0};
+    BT_TRY(bt_engine_load(cli, &eo, &e.engine, err));
+    enum bt_code code = bt_args_given(&cli->args, "stress") ? bt_eval_stress(cli, &e.engine, err)
+                                                            : eval_loaded(&e, err);
+    bt_eval_windows_fini(&e.scores);
+    bt_eval_windows_fini(&e.baseline);
+    bt_ids_fini(&e.tokens);
+    bt_engine_fini(&e.engine);
+    return code;
+}
+
+static const struct bt_opt OPTS[] = {
+    {.name = "text", .kind = BT_OPT_TEXT, .value = "FILE", .help = "text to score; - is stdin"},
+    {.name = "tokens",
+     .kind = BT_OPT_TEXT,
+     .value = "FILE.bin",
+     .help = "token ids to score, two bytes each, little-endian"},
+    {.name = "window",
+     .kind = BT_OPT_INT,
+     .value = "N",
+     .default_text = "1024",
+     .min = 1,
+     .max = 1 << 24,
+     .unit = "tokens",
+     .help = "predictions a window; positions start from 0 in each"},
+    {.name = "limit",
+     .kind = BT_OPT_INT,
+     .value = "N",
+     .min = 1,
+     .max = 1 << 30,
+     .help = "at most so many windows"},
+    {.name = "baseline",
+     .kind = BT_OPT_TEXT,
+     .value = "DIR",
+     .help = "checkpoint to compare with, window by window"},
+    {.name = "also",
+     .kind = BT_OPT_TEXT,
+     .value = "PARTS",
+     .help = "an integer --weights rounds these too: lm-head,embeddings,norms"},
+    {.name = "stress",
+     .kind = BT_OPT_FLAG,
+     .help = "run extreme and degenerate inputs and look for NaN and overflow"},
+    {.name = "jobs",
+     .kind = BT_OPT_INT,
+     .value = "N",
+     .default_text = "<cores>",
+     .min = 1,
+     .max = 1024,
+     .help = "threads; the answer does not depend on it"},
+};
+
+static const struct bt_example EXAMPLES[] = {
+    {"eval --model ./berth-12m --tokens test_tokens_u16.bin",
+     "perplexity over windows of 1024 tokens"},
+    {"eval --model ./berth-12m --weights int4-g128 --baseline ./berth-12m --text test.txt",
+     "what rounding to INT4 costs, with a confidence interval"},
+    {"eval --model ./berth-12m --kv int8 --stress", "does any input break the 8-bit KV cache?"},
+};
+
+const struct bt_command bt_cmd_eval = {
+    .name = "eval",
+    .arguments = "--model DIR --text FILE",
+    .summary = "perplexity and accuracy of a checkpoint, and what a quantisation costs",
+    .examples = EXAMPLES,
+    .n_examples = sizeof EXAMPLES / sizeof *EXAMPLES,
+    .opts = OPTS,
+    .n_opts = sizeof OPTS / sizeof *OPTS,
+    .takes_config = true,
+    .notes =
+        "Window i is tokens [N i, N i + N], the last one incomplete is left out. nll is nats a\n"
+        "token; intervals are Student's over windows, the difference paired by window.\n"
+        "Activations and KV cache are float32 unless --activations and --kv say otherwise.\n"
+        "--stress: exit status 1 when a logit is not finite.\n",
+    .run = run,
+};
