@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Greedy tokens from the prompt's logits on, one token at a time; fails at the first difference
  * unless the two candidates are closer than 1e-4. */
@@ -170,6 +171,38 @@ Test(cpu_golden, every_packing_gives_the_logits_of_its_weights)
     }
     json_decref(root);
     json_decref(ids);
+}
+
+/* By the time of the processor, so that a busy machine does not matter. */
+static double cpu_s(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+Test(cpu_speed, berth_12m_decodes_100_tokens_a_second_on_one_core)
+{
+    enum { TOKENS = 64 };
+    struct bt_error err = {0};
+    struct bt_model m;
+    rig_load(&m, "berth-12m", NULL);
+    struct bt_cpu_session *s = rig_session(&m, BT_KV_FP32);
+    float *logits = calloc((size_t)m.config.arch.vocab, sizeof *logits);
+    int32_t ids[256 + TOKENS];
+    rig_test_tokens(0, 256 + TOKENS, ids);
+    cr_assert_eq(bt_cpu_session_run(s, ids, 256, 0, 255, logits, &err), BT_OK);
+    double from = cpu_s();
+    for (int32_t i = 256; i < 256 + TOKENS; i++) {
+        cr_assert_eq(bt_cpu_session_run(s, ids + i, 1, i, 0, logits, &err), BT_OK);
+    }
+    double rate = TOKENS / (cpu_s() - from);
+    if (rig_scale() != RIG_REDUCED) {
+        cr_expect_gt(rate, 100.0, "%.0f tokens a second", rate);
+    }
+    free(logits);
+    bt_cpu_session_destroy(s);
+    bt_model_fini(&m);
 }
 
 /* The first windows of the test stream against the reference's losses; returns the perplexity. */
