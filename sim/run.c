@@ -48,7 +48,8 @@ struct group {
 
 struct run {
     const struct bt_sim_opts *opts;
-    struct bt_arena arena;
+    struct bt_arena own_arena;
+    struct bt_arena *arena; /* own_arena or borrowed */
     struct bt_metrics *metrics;
     struct bt_des des;
     struct bt_live live;
@@ -552,10 +553,10 @@ static enum bt_code init_results(struct run *run, struct replica *r, struct bt_e
 {
     int32_t max_seqs = r->deploy->sched.max_seqs;
     int32_t max_copies = bt_sched_max_copies(r->sched);
-    BT_ARENA_ARRAY(&run->arena, r->results, r->inflight_max, err);
+    BT_ARENA_ARRAY(run->arena, r->results, r->inflight_max, err);
     for (int32_t i = 0; i < r->inflight_max; i++) {
-        BT_ARENA_ARRAY(&run->arena, r->results[i].seqs, max_seqs, err);
-        BT_ARENA_ARRAY(&run->arena, r->results[i].copies_done, max_copies, err);
+        BT_ARENA_ARRAY_RAW(run->arena, r->results[i].seqs, max_seqs, err);
+        BT_ARENA_ARRAY_RAW(run->arena, r->results[i].copies_done, max_copies, err);
     }
     return BT_OK;
 }
@@ -572,7 +573,7 @@ static enum bt_code init_replica(struct run *run, struct replica *r, bool degrad
     if (degraded || (o->hooks != NULL && o->hooks->overload != NULL)) {
         s.degrade = (struct bt_degrade_opts){0};
     }
-    BT_TRY(bt_sched_create(&run->arena, &s, &r->sched, err));
+    BT_TRY(bt_sched_create(run->arena, &s, &r->sched, err));
     r->inflight_max = s.inflight_max > 0 ? s.inflight_max : 1;
     r->wake_ns = INT64_MAX;
     r->spec_asked_running = -1;
@@ -595,10 +596,10 @@ static enum bt_code init_replicas(struct run *run, struct bt_error *err)
     const struct bt_sim_opts *o = run->opts;
     int32_t n_degraded = o->degrade_deploy != NULL ? o->degrade_replicas : 0;
     int32_t n = o->replicas + n_degraded;
-    BT_ARENA_ARRAY(&run->arena, run->replicas, n, err);
-    BT_ARENA_ARRAY(&run->arena, run->states, n, err);
-    BT_ARENA_ARRAY(&run->arena, run->cached, n, err);
-    BT_ARENA_ARRAY(&run->arena, run->dirty, n, err);
+    BT_ARENA_ARRAY(run->arena, run->replicas, n, err);
+    BT_ARENA_ARRAY(run->arena, run->states, n, err);
+    BT_ARENA_ARRAY(run->arena, run->cached, n, err);
+    BT_ARENA_ARRAY(run->arena, run->dirty, n, err);
     run->n_replicas = n;
     enum bt_route rule = (enum bt_route)o->deploy->config.route;
     run->main =
@@ -643,7 +644,7 @@ static enum bt_code init(struct run *run, struct bt_error *err)
         .slos = o->slos,
         .n_slos = o->n_slos,
     };
-    BT_TRY(bt_metrics_create(&run->arena, &m, &run->metrics, err));
+    BT_TRY(bt_metrics_create(run->arena, &m, &run->metrics, err));
     BT_TRY(init_replicas(run, err));
     run->next_stop = o->stop_every;
     return start_arrivals(run, err);
@@ -690,7 +691,10 @@ static void fini(struct run *run)
     }
     bt_live_fini(&run->live);
     bt_des_fini(&run->des);
-    bt_arena_fini(&run->arena);
+    bt_arena_fini(&run->own_arena);
+    if (run->arena != &run->own_arena) {
+        bt_arena_reset(run->arena);
+    }
 }
 
 enum bt_code bt_sim_run(const struct bt_sim_opts *opts, struct bt_sim_result *out,
@@ -701,7 +705,8 @@ enum bt_code bt_sim_run(const struct bt_sim_opts *opts, struct bt_sim_result *ou
     BT_ASSERT(opts->should_stop == NULL || opts->stop_every > 0);
     BT_ASSERT(opts->warmup_fraction >= 0 && opts->warmup_fraction <= 0.9);
     struct run run = {.opts = opts};
-    bt_arena_init(&run.arena, 0);
+    bt_arena_init(&run.own_arena, 0);
+    run.arena = opts->memory != NULL ? opts->memory : &run.own_arena;
     memset(out, 0, sizeof *out);
     enum bt_code code = init(&run, err);
     if (code == BT_OK) {

@@ -9,6 +9,7 @@
 #define BT_SIM_RUN_H
 
 #include "engine/core/arch.h"
+#include "engine/core/arena.h"
 #include "engine/core/error.h"
 #include "engine/core/gpu.h"
 #include "engine/core/metrics.h"
@@ -118,6 +119,9 @@ struct bt_sim_opts {
      * run early (its summary then covers what has ended). NULL: never. */
     bool (*should_stop)(void *ctx, struct bt_metrics *metrics, int64_t now_ns);
     int64_t stop_every;
+    /* Where the run's objects live; it must be empty and is reset afterwards, so that the next run
+     * finds the pages mapped. Borrowed, for this run alone; NULL: memory of its own. */
+    struct bt_arena *memory;
 };
 
 struct bt_sim_result {

@@ -38,10 +38,19 @@ enum bt_code bt_hist_init(struct bt_hist *h, struct bt_arena *arena, int32_t sub
                 SUB_BITS_MAX);
     }
     int32_t n_buckets = (VALUE_BITS + 1 - sub_bits) << sub_bits;
-    BT_ARENA_ARRAY(arena, h->counts, n_buckets, err);
+    BT_ARENA_ARRAY_RAW(arena, h->counts, n_buckets, err);
     h->sub_bits = sub_bits;
     h->n_buckets = n_buckets;
     return BT_OK;
+}
+
+/* Most histograms are never used: the counts are cleared when the first value comes. */
+static void clear_once(struct bt_hist *h)
+{
+    if (!h->cleared) {
+        memset(h->counts, 0, (size_t)h->n_buckets * sizeof *h->counts);
+        h->cleared = true;
+    }
 }
 
 void bt_hist_record(struct bt_hist *h, int64_t value, int64_t count)
@@ -51,6 +60,7 @@ void bt_hist_record(struct bt_hist *h, int64_t value, int64_t count)
     if (count == 0) {
         return;
     }
+    clear_once(h);
     h->counts[bucket_of(h->sub_bits, value)] += count;
     h->n += count;
     h->sum += (double)value * (double)count;
@@ -63,6 +73,7 @@ void bt_hist_merge(struct bt_hist *a, const struct bt_hist *b)
     if (b->n == 0) {
         return;
     }
+    clear_once(a);
     int64_t last = bucket_of(b->sub_bits, b->max);
     for (int64_t i = 0; i <= last; i++) {
         a->counts[i] += b->counts[i];

@@ -10,6 +10,7 @@
 #include "engine/core/arena.h"
 #include "engine/core/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -22,6 +23,7 @@ struct bt_hist {
     double sum;       /* of the exact values */
     int32_t sub_bits; /* 1 .. 14 */
     int32_t n_buckets;
+    bool cleared;    /* counts are initialised */
     int64_t *counts; /* owned by the arena */
 };
 

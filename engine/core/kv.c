@@ -14,7 +14,8 @@
  *       │                   │  ▼
  *       └──────────────── CACHED     CACHED -> USED [lookup: content kept; acquire: key forgotten]
  *
- *     FREE    ref == 0, no key, in the free list (next; a stack, so that warm blocks come back).
+ *     FREE    ref == 0, no key, in the free list (next; a stack, so that warm blocks come back), or
+ *             never touched: n_touched and above, taken in order when the list is empty.
  *     USED    ref  > 0, in no list; key optional.
  *     CACHED  ref == 0, key, in the LRU list (prev, next): head is evicted first.
  *
@@ -25,7 +26,8 @@ struct bt_kv {
     int32_t n_blocks;
     int32_t n_free;
     int32_t n_cached;
-    int32_t n_keys; /* entries in the table */
+    int32_t n_keys;    /* entries in the table */
+    int32_t n_touched; /* blocks used so far: next, prev and keys of the others are rubbish */
     int32_t free_head;
     int32_t lru_head, lru_tail;
     bool prefix_cache;
@@ -38,6 +40,7 @@ struct bt_kv {
     uint32_t *table;        /* [table_mask + 1] */
     int32_t n_host;
     int32_t n_host_free;
+    int32_t n_host_touched;
     int32_t host_head;
     int32_t *host_next; /* [n_host]: next free one, or HOST_USED */
 };
@@ -74,20 +77,14 @@ enum bt_code bt_kv_create(struct bt_arena *arena, const struct bt_kv_opts *opts,
     kv->table_mask = (uint32_t)((UINT64_C(1) << bits) - 1);
     kv->table_shift = 64 - bits;
     BT_ARENA_ARRAY(arena, kv->ref, kv->n_blocks, err);
-    BT_ARENA_ARRAY(arena, kv->next, kv->n_blocks, err);
+    BT_ARENA_ARRAY_RAW(arena, kv->next, kv->n_blocks, err);
     if (kv->prefix_cache) {
-        BT_ARENA_ARRAY(arena, kv->prev, kv->n_blocks, err);
-        BT_ARENA_ARRAY(arena, kv->keys, kv->n_blocks, err);
+        BT_ARENA_ARRAY_RAW(arena, kv->prev, kv->n_blocks, err);
+        BT_ARENA_ARRAY_RAW(arena, kv->keys, kv->n_blocks, err);
         BT_ARENA_ARRAY(arena, kv->table, (int64_t)kv->table_mask + 1, err);
     }
-    BT_ARENA_ARRAY(arena, kv->host_next, kv->n_host, err);
-    for (int32_t i = 0; i < kv->n_blocks; i++) {
-        kv->next[i] = i + 1 < kv->n_blocks ? i + 1 : BT_KV_NONE;
-    }
-    for (int32_t i = 0; i < kv->n_host; i++) {
-        kv->host_next[i] = i + 1 < kv->n_host ? i + 1 : BT_KV_NONE;
-    }
-    kv->host_head = kv->n_host > 0 ? 0 : BT_KV_NONE;
+    BT_ARENA_ARRAY_RAW(arena, kv->host_next, kv->n_host, err);
+    kv->free_head = kv->host_head = BT_KV_NONE;
     *out = kv;
     return BT_OK;
 }
@@ -158,6 +155,20 @@ static void key_forget(struct bt_kv *kv, int32_t block)
 
 /* The lists. */
 
+static int32_t free_pop(struct bt_kv *kv)
+{
+    int32_t block = kv->free_head;
+    if (block != BT_KV_NONE) {
+        kv->free_head = kv->next[block];
+        return block;
+    }
+    block = kv->n_touched++;
+    if (kv->prefix_cache) {
+        kv->keys[block] = (struct bt_kv_key){0};
+    }
+    return block;
+}
+
 static void free_push(struct bt_kv *kv, int32_t block)
 {
     kv->next[block] = kv->free_head;
@@ -211,8 +222,7 @@ bool bt_kv_acquire(struct bt_kv *kv, int32_t n, int32_t *out)
     }
     int32_t from_free = n < kv->n_free ? n : kv->n_free;
     for (int32_t i = 0; i < from_free; i++) {
-        int32_t block = kv->free_head;
-        kv->free_head = kv->next[block];
+        int32_t block = free_pop(kv);
         BT_DEBUG_ASSERT(kv->ref[block] == 0);
         kv->ref[block] = 1;
         out[i] = block;
@@ -320,7 +330,11 @@ bool bt_kv_host_acquire(struct bt_kv *kv, int32_t n, int32_t *out)
     }
     for (int32_t i = 0; i < n; i++) {
         int32_t block = kv->host_head;
-        kv->host_head = kv->host_next[block];
+        if (block != BT_KV_NONE) {
+            kv->host_head = kv->host_next[block];
+        } else {
+            block = kv->n_host_touched++;
+        }
         kv->host_next[block] = HOST_USED;
         out[i] = block;
     }
@@ -333,7 +347,7 @@ void bt_kv_host_release(struct bt_kv *kv, const int32_t *blocks, int32_t n)
     BT_ASSERT(n >= 0);
     for (int32_t i = n - 1; i >= 0; i--) {
         int32_t block = blocks[i];
-        BT_ASSERT(block >= 0 && block < kv->n_host);
+        BT_ASSERT(block >= 0 && block < kv->n_host_touched);
         BT_ASSERT(kv->host_next[block] == HOST_USED);
         kv->host_next[block] = kv->host_head;
         kv->host_head = block;
@@ -351,7 +365,7 @@ void bt_kv_cache_clear(struct bt_kv *kv)
         lru_remove(kv, block);
         free_push(kv, block);
     }
-    memset(kv->keys, 0, (size_t)kv->n_blocks * sizeof *kv->keys);
+    memset(kv->keys, 0, (size_t)kv->n_touched * sizeof *kv->keys);
     memset(kv->table, 0, ((size_t)kv->table_mask + 1) * sizeof *kv->table);
     kv->n_keys = 0;
 }
@@ -359,9 +373,9 @@ void bt_kv_cache_clear(struct bt_kv *kv)
 /* A list that ends after exactly as many steps as it should have members names none twice. */
 static void check_lists(const struct bt_kv *kv)
 {
-    int32_t n = 0;
+    int32_t n = kv->n_blocks - kv->n_touched;
     for (int32_t b = kv->free_head; b != BT_KV_NONE; b = kv->next[b]) {
-        BT_ASSERT(b >= 0 && b < kv->n_blocks);
+        BT_ASSERT(b >= 0 && b < kv->n_touched);
         BT_ASSERT(++n <= kv->n_free);
         BT_ASSERT(kv->ref[b] == 0);
         BT_ASSERT(!kv->prefix_cache || kv->keys[b].own == 0);
@@ -370,7 +384,7 @@ static void check_lists(const struct bt_kv *kv)
     n = 0;
     int32_t before = BT_KV_NONE;
     for (int32_t b = kv->lru_head; b != BT_KV_NONE; b = kv->next[b]) {
-        BT_ASSERT(b >= 0 && b < kv->n_blocks);
+        BT_ASSERT(b >= 0 && b < kv->n_touched);
         BT_ASSERT(++n <= kv->n_cached);
         BT_ASSERT(kv->prev[b] == before);
         BT_ASSERT(kv->ref[b] == 0);
@@ -379,9 +393,9 @@ static void check_lists(const struct bt_kv *kv)
     }
     BT_ASSERT(n == kv->n_cached);
     BT_ASSERT(kv->lru_tail == before);
-    n = 0;
+    n = kv->n_host - kv->n_host_touched;
     for (int32_t b = kv->host_head; b != BT_KV_NONE; b = kv->host_next[b]) {
-        BT_ASSERT(b >= 0 && b < kv->n_host);
+        BT_ASSERT(b >= 0 && b < kv->n_host_touched);
         BT_ASSERT(++n <= kv->n_host_free);
     }
     BT_ASSERT(n == kv->n_host_free);
@@ -394,8 +408,9 @@ void bt_kv_check(const struct bt_kv *kv)
     int32_t n_keys = 0;
     for (int32_t b = 0; b < kv->n_blocks; b++) {
         BT_ASSERT(kv->ref[b] >= 0);
+        BT_ASSERT(b < kv->n_touched || kv->ref[b] == 0);
         n_used += kv->ref[b] > 0;
-        if (kv->prefix_cache && kv->keys[b].own != 0) {
+        if (kv->prefix_cache && b < kv->n_touched && kv->keys[b].own != 0) {
             n_keys++;
             BT_ASSERT(kv->table[table_find(kv, kv->keys[b])] == (uint32_t)b + 1);
         }
@@ -408,7 +423,7 @@ void bt_kv_check(const struct bt_kv *kv)
     }
     BT_ASSERT(n_entries == kv->n_keys);
     int32_t n_host_used = 0;
-    for (int32_t b = 0; b < kv->n_host; b++) {
+    for (int32_t b = 0; b < kv->n_host_touched; b++) {
         n_host_used += kv->host_next[b] == HOST_USED;
     }
     BT_ASSERT(n_host_used == kv->n_host - kv->n_host_free);

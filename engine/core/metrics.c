@@ -128,8 +128,8 @@ static enum bt_code init_samples(struct bt_metrics *m, struct bt_arena *arena, s
     BT_TRY(bt_samples_init(&m->e2e, arena, n, false, err));
     BT_TRY(bt_samples_init(&m->queue, arena, n, false, err));
     BT_TRY(bt_samples_init(&m->itl, arena, n_itl, true, err));
-    BT_ARENA_ARRAY(arena, m->scratch_values, n > n_itl ? n : n_itl, err);
-    BT_ARENA_ARRAY(arena, m->scratch_counts, n_itl, err);
+    BT_ARENA_ARRAY_RAW(arena, m->scratch_values, n > n_itl ? n : n_itl, err);
+    BT_ARENA_ARRAY_RAW(arena, m->scratch_counts, n_itl, err);
     return BT_OK;
 }
 

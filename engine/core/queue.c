@@ -48,7 +48,7 @@ enum bt_code bt_queue_init(struct bt_queue *q, struct bt_arena *arena, int32_t c
 {
     BT_ASSERT(cap > 0);
     *q = (struct bt_queue){.cap = cap, .pos = (char *)pos, .pos_stride = pos_stride};
-    BT_ARENA_ARRAY(arena, q->items, cap, err);
+    BT_ARENA_ARRAY_RAW(arena, q->items, cap, err);
     return BT_OK;
 }
 

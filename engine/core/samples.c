@@ -9,9 +9,9 @@ enum bt_code bt_samples_init(struct bt_samples *s, struct bt_arena *arena, int64
 {
     BT_ASSERT(cap > 0);
     *s = (struct bt_samples){.cap = cap, .max = -1, .exact = true, .sorted = true};
-    BT_ARENA_ARRAY(arena, s->values, cap, err);
+    BT_ARENA_ARRAY_RAW(arena, s->values, cap, err);
     if (counted) {
-        BT_ARENA_ARRAY(arena, s->counts, cap, err);
+        BT_ARENA_ARRAY_RAW(arena, s->counts, cap, err);
     }
     return bt_hist_init(&s->hist, arena, BT_SAMPLES_SUB_BITS, err);
 }

@@ -87,27 +87,27 @@ static enum bt_code take_memory(struct bt_sched *s, struct bt_arena *arena, stru
 {
     int32_t n = s->n_slots;
     int32_t n_host = s->opts.n_host_blocks;
-    BT_ARENA_ARRAY(arena, s->reqs, s->opts.max_requests, err);
+    BT_ARENA_ARRAY_RAW(arena, s->reqs, s->opts.max_requests, err);
     BT_ARENA_ARRAY(arena, s->seqs, n, err);
     BT_ARENA_ARRAY(arena, s->cold, n, err);
-    BT_ARENA_ARRAY(arena, s->tables, (int64_t)n * s->table_cap, err);
-    BT_ARENA_ARRAY(arena, s->free_slots, n, err);
-    BT_ARENA_ARRAY(arena, s->run_slot, n, err);
-    BT_ARENA_ARRAY(arena, s->run_key, n, err);
-    BT_ARENA_ARRAY(arena, s->host_next, n_host, err);
+    BT_ARENA_ARRAY_RAW(arena, s->tables, (int64_t)n * s->table_cap, err);
+    BT_ARENA_ARRAY_RAW(arena, s->free_slots, n, err);
+    BT_ARENA_ARRAY_RAW(arena, s->run_slot, n, err);
+    BT_ARENA_ARRAY_RAW(arena, s->run_key, n, err);
+    BT_ARENA_ARRAY_RAW(arena, s->host_next, n_host, err);
     BT_ARENA_ARRAY(arena, s->draft_block, s->opts.n_blocks, err);
-    BT_ARENA_ARRAY(arena, s->check_refs, s->opts.n_blocks, err);
-    BT_ARENA_ARRAY(arena, s->dec, n, err);
-    BT_ARENA_ARRAY(arena, s->dec_k, n, err);
-    BT_ARENA_ARRAY(arena, s->pre, n, err);
-    BT_ARENA_ARRAY(arena, s->pre_tokens, n, err);
+    BT_ARENA_ARRAY_RAW(arena, s->check_refs, s->opts.n_blocks, err);
+    BT_ARENA_ARRAY_RAW(arena, s->dec, n, err);
+    BT_ARENA_ARRAY_RAW(arena, s->dec_k, n, err);
+    BT_ARENA_ARRAY_RAW(arena, s->pre, n, err);
+    BT_ARENA_ARRAY_RAW(arena, s->pre_tokens, n, err);
     BT_ARENA_ARRAY(arena, s->plans, s->opts.inflight_max, err);
     for (int32_t i = 0; i < s->opts.inflight_max; i++) {
         struct bt_plan_buf *p = &s->plans[i];
-        BT_ARENA_ARRAY(arena, p->seqs, n, err);
-        BT_ARENA_ARRAY(arena, p->copies, n, err);
-        BT_ARENA_ARRAY(arena, p->host_blocks, n_host, err);
-        BT_ARENA_ARRAY(arena, p->cows, n, err);
+        BT_ARENA_ARRAY_RAW(arena, p->seqs, n, err);
+        BT_ARENA_ARRAY_RAW(arena, p->copies, n, err);
+        BT_ARENA_ARRAY_RAW(arena, p->host_blocks, n_host, err);
+        BT_ARENA_ARRAY_RAW(arena, p->cows, n, err);
     }
     struct bt_req *r = s->reqs;
     int32_t cap = s->opts.max_requests;
@@ -386,6 +386,7 @@ static int32_t keyed_tokens(const struct bt_sched *s, const struct bt_req_spec *
 static uint32_t req_take(struct bt_sched *s)
 {
     if (s->free_head < 0) {
+        s->reqs[s->n_reqs_touched] = (struct bt_req){0};
         return (uint32_t)s->n_reqs_touched++;
     }
     uint32_t req = (uint32_t)s->free_head;

@@ -116,14 +116,18 @@ enum bt_code bt_plan_max_rate(const struct bt_plan_spec *spec, const struct bt_p
     if (code != BT_OK) {
         return code;
     }
+    struct bt_arena memory;
+    bt_arena_init(&memory, 0);
     struct bt_trial trial = {.deploy = deploy,
                              .degrade_deploy = degrade_deploy,
                              .stream = &stream,
                              .replicas = replicas,
                              .rate_scale = 1,
                              .step_scale = 1,
-                             .seed = spec->seed};
+                             .seed = spec->seed,
+                             .memory = &memory};
     code = bt_rate_search(spec, env, &trial, relative_width, out, err);
+    bt_arena_fini(&memory);
     bt_stream_fini(&stream);
     return code;
 }

@@ -58,6 +58,42 @@ enum bt_code bt_plan_deploy(const struct bt_plan_env *env, const struct bt_confi
     return code;
 }
 
+enum bt_code bt_search_memory_take(struct bt_search *s, struct bt_search_memory **out,
+                                   struct bt_error *err)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    struct bt_search_memory *m = s->memory;
+    s->memory = m != NULL ? m->next : NULL;
+    (void)pthread_mutex_unlock(&s->lock);
+    if (m == NULL) {
+        m = calloc(1, sizeof *m);
+        if (m == NULL) {
+            BT_FAIL(err, BT_ERR_NOMEM, 0, "plan: no memory for a simulation");
+        }
+        bt_arena_init(&m->arena, 0);
+    }
+    *out = m;
+    return BT_OK;
+}
+
+void bt_search_memory_give(struct bt_search *s, struct bt_search_memory *memory)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    memory->next = s->memory;
+    s->memory = memory;
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+static void free_memory(struct bt_search *s)
+{
+    while (s->memory != NULL) {
+        struct bt_search_memory *m = s->memory;
+        s->memory = m->next;
+        bt_arena_fini(&m->arena);
+        free(m);
+    }
+}
+
 enum bt_code bt_search_trial(struct bt_search *s, const struct bt_trial *t,
                              struct bt_trial_result *out, struct bt_summary *summary,
                              struct bt_error *err)
@@ -65,7 +101,13 @@ enum bt_code bt_search_trial(struct bt_search *s, const struct bt_trial *t,
     (void)pthread_mutex_lock(&s->lock);
     s->simulations++;
     (void)pthread_mutex_unlock(&s->lock);
-    return bt_trial_run(s->spec, s->env, t, out, summary, err);
+    struct bt_search_memory *memory = NULL;
+    BT_TRY(bt_search_memory_take(s, &memory, err));
+    struct bt_trial trial = *t;
+    trial.memory = &memory->arena;
+    enum bt_code code = bt_trial_run(s->spec, s->env, &trial, out, summary, err);
+    bt_search_memory_give(s, memory);
+    return code;
 }
 
 void bt_search_settled(struct bt_search *s, int64_t n)
@@ -407,6 +449,7 @@ enum bt_code bt_plan_search(const struct bt_plan_spec *spec, const struct bt_pla
     for (int32_t i = 0; i < s.n_streams; i++) {
         bt_stream_fini(&s.streams[i]);
     }
+    free_memory(&s);
     free(s.streams);
     free(s.seats);
     free(s.order);

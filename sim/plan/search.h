@@ -33,10 +33,22 @@ struct bt_search {
     int64_t *group_start; /* n_groups + 1 indices into order; owned */
     int64_t n_groups;
 
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock;            /* of what follows */
+    struct bt_search_memory *memory; /* owned: not in use at the moment */
     int64_t simulations;
     int64_t n_settled;
 };
+
+/* Memory for one simulation at a time, kept from one to the next: as many of these as threads. */
+struct bt_search_memory {
+    struct bt_arena arena;
+    struct bt_search_memory *next;
+};
+
+/* One that nobody uses, or a new one; BT_ERR_NOMEM. To be given back. */
+BT_NODISCARD enum bt_code bt_search_memory_take(struct bt_search *s, struct bt_search_memory **out,
+                                                struct bt_error *err);
+void bt_search_memory_give(struct bt_search *s, struct bt_search_memory *memory);
 
 /* Counts a simulation and runs it. */
 BT_NODISCARD enum bt_code bt_search_trial(struct bt_search *s, const struct bt_trial *t,

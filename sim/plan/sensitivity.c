@@ -122,6 +122,20 @@ static enum bt_code replicas_needed(struct study *st, const struct bt_trial *bas
     return BT_OK;
 }
 
+static enum bt_code capacity(struct study *st, const struct bt_trial *base, double *out,
+                             struct bt_error *err)
+{
+    struct bt_search_memory *memory = NULL;
+    BT_TRY(bt_search_memory_take(st->s, &memory, err));
+    struct bt_trial t = *base;
+    t.memory = &memory->arena;
+    struct bt_max_rate rate;
+    enum bt_code code = bt_rate_search(st->s->spec, st->s->env, &t, CAPACITY_WIDTH, &rate, err);
+    bt_search_memory_give(st->s, memory);
+    *out = rate.rate_req_per_s;
+    return code;
+}
+
 static enum bt_code study_task(void *ctx, int64_t i, struct bt_error *err)
 {
     struct study *st = ctx;
@@ -161,10 +175,7 @@ static enum bt_code study_task(void *ctx, int64_t i, struct bt_error *err)
         out->slo_value_s = r.slo_value_s[0];
     }
     if (code == BT_OK && st->s->streams[0].closed_users == 0) {
-        struct bt_max_rate rate;
-        t.to_the_end = false;
-        code = bt_rate_search(st->s->spec, st->s->env, &t, CAPACITY_WIDTH, &rate, err);
-        out->capacity_req_per_s = rate.rate_req_per_s;
+        code = capacity(st, &t, &out->capacity_req_per_s, err);
     }
     int32_t needed = c->replicas;
     if (code == BT_OK && !r.holds) {

@@ -202,6 +202,7 @@ enum bt_code bt_trial_run(const struct bt_plan_spec *spec, const struct bt_plan_
             .ctx = &w,
             .should_stop = trial->to_the_end ? NULL : should_stop,
             .stop_every = 1,
+            .memory = trial->memory,
         };
         code = bt_sim_run(&opts, result, err);
     }

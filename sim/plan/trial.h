@@ -26,7 +26,8 @@ struct bt_trial {
     double rate_scale;
     double step_scale;
     uint64_t seed;
-    bool to_the_end; /* do not stop when the answer is certain to be no */
+    bool to_the_end;         /* do not stop when the answer is certain to be no */
+    struct bt_arena *memory; /* borrowed: where the simulation lives; NULL: memory of its own */
 };
 
 struct bt_trial_result {

@@ -45,6 +45,51 @@ Test(arena, takes_are_aligned_zeroed_and_capped)
     cr_expect_null(a.head);
 }
 
+Test(arena, memory_is_used_again_and_zeroed_memory_is_zero)
+{
+    enum { LIVES = 40, BIG = 1 << 20 };
+    struct bt_arena a;
+    bt_arena_init(&a, 0);
+    const void *seen[LIVES] = {0};
+    for (size_t life = 0; life < LIVES; life++) {
+        unsigned char *raw = bt_arena_take(&a, 100 + life * 50);
+        size_t bytes[] = {1 + life, BIG, 3 * life + 7, 80 * 1024};
+        seen[life] = raw;
+        memset(raw, 0xff, 100 + life * 50);
+        for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+            unsigned char *p = bt_arena_take_zeroed(&a, bytes[i], 1);
+            for (size_t k = 0; k < bytes[i]; k++) {
+                cr_assert_eq(p[k], 0, "life %zu, byte %zu of %zu", life, k, bytes[i]);
+            }
+            memset(p, 0xff, bytes[i]);
+        }
+        cr_assert_geq(a.used_bytes, (size_t)BIG);
+        bt_arena_reset(&a);
+        cr_assert_eq(a.used_bytes, 0);
+    }
+    int32_t n_same = 0;
+    for (size_t life = 1; life < LIVES; life++) {
+        n_same += seen[life] == seen[0];
+    }
+    cr_expect_gt(n_same, LIVES / 2);
+    bt_arena_fini(&a);
+    cr_expect_null(a.spare);
+}
+
+Test(arena, chunks_without_use_are_freed_after_some_lives)
+{
+    struct bt_arena a;
+    bt_arena_init(&a, 0);
+    cr_assert_not_null(bt_arena_take(&a, 1 << 20));
+    int32_t life = 0;
+    do {
+        bt_arena_reset(&a);
+        life++;
+    } while (a.spare != NULL && life < 100);
+    cr_expect(life > 2 && life < 100, "freed after %d lives", life);
+    bt_arena_fini(&a);
+}
+
 Test(rng, streams_are_independent_and_repeatable)
 {
     struct bt_rng a, b, c;
