@@ -83,9 +83,8 @@ static enum bt_code answer(struct bt_cli *cli, struct planning *p, const struct 
                            const struct bt_plan_answer *a, struct bt_error *err)
 {
     const char *scenario = bt_args_text(&cli->args, "write-scenario");
-    const struct bt_plan_candidate *best = &a->candidates[a->best < 0 ? 0 : a->best];
-    if (scenario != NULL && best->simulated && best->verdict != BT_INFEASIBLE) {
-        BT_TRY(write_scenario(p, best, scenario, err));
+    if (scenario != NULL && a->best >= 0) {
+        BT_TRY(write_scenario(p, &a->candidates[a->best], scenario, err));
     }
     int32_t rows = (int32_t)bt_args_int(&cli->args, "rows", 12);
     json_t *doc = cli->format == BT_OUT_TABLE ? bt_plan_table(&p->scenario, spec, a, rows)

@@ -246,9 +246,8 @@ enum bt_code bt_figures_plan(const struct bt_cli *cli, const char *dir, const st
     struct bt_plot_opts opts = {0};
     BT_TRY(bt_plot_pareto(&p, &opts, a, spec->slos, spec->n_slos, err));
     BT_TRY(draw_plan_memory(&p, a, err));
-    const struct bt_plan_candidate *best = &a->candidates[a->best < 0 ? 0 : a->best];
-    if (best->simulated && best->verdict != BT_INFEASIBLE) {
-        BT_TRY(draw_best(&p, cli, w, spec, run, best, err));
+    if (a->best >= 0) {
+        BT_TRY(draw_best(&p, cli, w, spec, run, &a->candidates[a->best], err));
     }
     close_folder(cli, &p);
     return BT_OK;

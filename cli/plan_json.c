@@ -260,14 +260,12 @@ static json_t *best_lines(const struct bt_plan_answer *a)
     json_t *lines = bt_out_list();
     char line[512];
     if (a->best < 0) {
-        add_line(lines, a->candidates[0].simulated && a->candidates[0].verdict != BT_INFEASIBLE
-                            ? "No plan is feasible beyond doubt; the first of the ranking comes "
-                              "nearest."
-                            : "No plan is feasible.");
-    }
-    const struct bt_plan_candidate *c = &a->candidates[a->best < 0 ? 0 : a->best];
-    if (!c->simulated || c->verdict == BT_INFEASIBLE) {
+        add_line(lines, "No plan is feasible.");
         return lines;
+    }
+    const struct bt_plan_candidate *c = &a->candidates[a->best];
+    if (c->verdict != BT_FEASIBLE) {
+        add_line(lines, "No plan is feasible beyond doubt; this one comes nearest:");
     }
     char weights[96], preempt[BT_NAME_BYTES];
     formats(weights, sizeof weights, c);

@@ -162,15 +162,15 @@ struct bt_plan_candidate {
 struct bt_plan_answer {
     int32_t n_candidates;
     struct bt_plan_candidate *candidates; /* owned; ranked: verdict, cost, then order of search */
-    int32_t best;                         /* index, or -1: no feasible plan */
-    int32_t n_priced;                     /* unpriced candidates come after these */
-    double rate_req_per_s;                /* mean arrival rate of the workload */
+    int32_t best; /* first of the ranking, whose verdict tells how sure it is; -1: none may serve */
+    int32_t n_priced;      /* unpriced candidates come after these */
+    double rate_req_per_s; /* mean arrival rate of the workload */
     int32_t n_sensitivity;
     struct bt_plan_sensitivity *sensitivity; /* owned */
     int64_t simulations;                     /* runs made */
 };
 
-/* Searches. BT_OK with best == -1 when nothing is feasible: that is an answer. */
+/* Searches. BT_OK with best == -1 when all are infeasible: that is an answer. */
 BT_NODISCARD enum bt_code bt_plan_search(const struct bt_plan_spec *spec,
                                          const struct bt_plan_env *env, struct bt_plan_answer *out,
                                          struct bt_error *err);

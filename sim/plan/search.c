@@ -364,10 +364,10 @@ static enum bt_code rank(struct bt_search *s, struct bt_plan_answer *out, struct
     out->best = -1;
     for (int64_t i = 0; i < s->n_seats; i++) {
         ranked[i] = *s->seats[i].c;
-        if (out->best < 0 && ranked[i].verdict == BT_FEASIBLE) {
-            out->best = (int32_t)i;
-        }
         out->n_priced += !isnan(s->seats[i].price);
+    }
+    if (ranked[0].simulated && ranked[0].verdict != BT_INFEASIBLE) {
+        out->best = 0;
     }
     free(out->candidates);
     out->candidates = ranked;
@@ -430,7 +430,7 @@ static enum bt_code search(struct bt_search *s, struct bt_plan_answer *out, stru
     free(finalists);
     BT_TRY(code);
     BT_TRY(rank(s, out, err));
-    if (s->seats[0].c->simulated && s->seats[0].c->verdict != BT_INFEASIBLE) {
+    if (out->best >= 0) {
         BT_TRY(bt_search_sensitivity(s, &s->seats[0], out, err));
     }
     out->simulations = s->simulations;
