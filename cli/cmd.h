@@ -17,6 +17,7 @@ extern const struct bt_command bt_cmd_db_migrate;
 extern const struct bt_command bt_cmd_db_show;
 extern const struct bt_command bt_cmd_db_verify;
 extern const struct bt_command bt_cmd_eval;
+extern const struct bt_command bt_cmd_fit;
 extern const struct bt_command bt_cmd_help;
 extern const struct bt_command bt_cmd_memory;
 extern const struct bt_command bt_cmd_plan;

@@ -11,6 +11,7 @@ const struct bt_command *const bt_commands[] = {
     &bt_cmd_trace_convert,
     &bt_cmd_run,
     &bt_cmd_eval,
+    &bt_cmd_fit,
     &bt_cmd_compare,
     &bt_cmd_bench,
     &bt_cmd_db_list,

@@ -1,5 +1,6 @@
 #include "cli/world.h"
 
+#include "cli/fit_file.h"
 #include "cli/lookup.h"
 #include "db/calibrations/calibrations.h"
 
@@ -127,7 +128,7 @@ static enum bt_code open_surfaces(struct bt_world *w, struct bt_error *err)
         gpus[i] = bt_catalog_gpu_at(w->catalog, i)->gpu;
     }
     struct bt_surface_library_opts opts = {
-        .texts = bt_calibration_texts, .gpus = gpus, .n_gpus = n};
+        .texts = bt_calibration_texts, .skews = bt_skew_texts, .gpus = gpus, .n_gpus = n};
     enum bt_code code = bt_surface_library_create(&opts, &w->env.surfaces, err);
     free(gpus);
     return code;
@@ -150,6 +151,11 @@ enum bt_code bt_world_open(const struct bt_cli *cli, struct bt_world *w, struct 
     enum bt_code code = open_surfaces(w, err);
     if (code == BT_OK) {
         code = take_prices(w, cli, NULL, NULL, err);
+    }
+    const char *fit = bt_args_text(&cli->args, "fit");
+    if (code == BT_OK && fit != NULL) {
+        code = bt_fit_read(fit, &w->fit, err);
+        w->env.fit = &w->fit;
     }
     if (code != BT_OK) {
         bt_world_close(w);

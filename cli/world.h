@@ -20,6 +20,7 @@ struct bt_world {
     const struct bt_scenario *scenario; /* borrowed; NULL: the workload came by option */
     struct bt_workload_spec workload;
     struct bt_trace *trace; /* owned; NULL: the workload is generated */
+    struct bt_fit fit;      /* of --fit */
     struct bt_plan_env env; /* owns its surfaces; config is left to the command */
 };
 

@@ -4,6 +4,7 @@
 #include "sim/run.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -78,11 +79,10 @@ static enum bt_code plan_memory(struct bt_deploy *d, struct bt_error *err)
     return BT_OK;
 }
 
-static enum bt_code make_cost(struct bt_deploy *d, struct bt_surface_library *surfaces,
-                              struct bt_error *err)
+static struct bt_step_opts step_opts(const struct bt_deploy *d)
 {
     const struct bt_config *c = &d->config;
-    struct bt_step_opts o = {
+    return (struct bt_step_opts){
         .target = {.arch = &d->arch,
                    .weights = d->weights,
                    .activations = d->activations,
@@ -99,10 +99,39 @@ static enum bt_code make_cost(struct bt_deploy *d, struct bt_surface_library *su
         .block_bytes = d->memory.block_bytes,
         .pcie_bytes_per_s = c->pcie_bytes_per_s,
     };
-    if (surfaces == NULL || d->gpu.family == BT_GPU_CPU) {
-        return bt_roofline_create(&o, &d->cost, err);
+}
+
+/* What a stack adds to its kernels' times, and how many kernels there are. */
+static enum bt_code add_stack(const struct bt_deploy *d, struct bt_step_opts *o,
+                              struct bt_error *err)
+{
+    struct bt_stack s;
+    BT_TRY(bt_stack_find(d->config.stack, &s, err));
+    if (s.family->engine != BT_STACK_BERTH) {
+        o->separate = true;
+        o->graph_node_ps = -1; /* gaps between kernels are in the overhead of a step */
+        o->launch_ps = -1;
+        o->step_overhead_ns = s.family->step_overhead_ns;
+        o->host_base_ns = s.family->host_base_ns > 0 ? s.family->host_base_ns : -1;
+        o->host_per_seq_ns = -1;
     }
-    return bt_surface_cost_create(surfaces, c->stack, BT_SOURCE_WITHOUT_NOTHING, &o, &d->cost, err);
+    return BT_OK;
+}
+
+static enum bt_code make_cost(const struct bt_deploy *d, struct bt_surface_library *surfaces,
+                              const struct bt_fit *fit, struct bt_cost *out, struct bt_error *err)
+{
+    struct bt_step_opts o = step_opts(d);
+    BT_TRY(add_stack(d, &o, err));
+    if (fit != NULL) {
+        o.step_overhead_ns = (int64_t)(fit->step_overhead_s * 1e9 + 0.5);
+        o.time_scale = 1 / fit->efficiency;
+    }
+    if (surfaces == NULL || d->gpu.family == BT_GPU_CPU) {
+        return bt_roofline_create(&o, out, err);
+    }
+    return bt_surface_cost_create(surfaces, d->config.stack, BT_SOURCE_WITHOUT_NOTHING, &o, out,
+                                  err);
 }
 
 static double step_ns(const struct bt_cost *cost, const struct bt_batch *b)
@@ -238,7 +267,7 @@ static enum bt_code resolve(struct bt_deploy *d, struct bt_surface_library *surf
     BT_TRY(plan_memory(d, err));
     d->max_model_len = d->memory.max_model_len;
     BT_TRY(fill_sched(d, err));
-    BT_TRY(make_cost(d, surfaces, err));
+    BT_TRY(make_cost(d, surfaces, NULL, &d->cost, err));
     derive_costs(d);
     return BT_OK;
 }
@@ -269,6 +298,24 @@ enum bt_code bt_deploy_init(struct bt_deploy *d, const struct bt_config *config,
         *d = (struct bt_deploy){.memory = memory};
     }
     return code;
+}
+
+enum bt_code bt_deploy_fit(struct bt_deploy *d, struct bt_surface_library *surfaces,
+                           const struct bt_fit *fit, struct bt_error *err)
+{
+    if (strcmp(fit->stack, d->config.stack) != 0 || strcmp(fit->gpu, d->gpu.name) != 0) {
+        return BT_OK;
+    }
+    struct bt_cost cost;
+    BT_TRY(make_cost(d, surfaces, fit, &cost, err));
+    /* A run of one's own bounds a step better than its operations do. */
+    if (cost.trust > BT_TRUST_FITTED) {
+        cost.trust = BT_TRUST_FITTED;
+        (void)snprintf(cost.weakest, sizeof cost.weakest, "step overhead, fitted to a run");
+    }
+    cost.step_error = fit->step_error;
+    bt_deploy_set_cost(d, cost);
+    return BT_OK;
 }
 
 void bt_deploy_set_cost(struct bt_deploy *d, struct bt_cost cost)

@@ -16,6 +16,7 @@
 #include "engine/core/sched.h"
 #include "sim/config.h"
 #include "sim/cost/cost.h"
+#include "sim/cost/fit.h"
 #include "sim/cost/library.h"
 #include "sim/hardware/memory.h"
 #include "sim/workload/source.h"
@@ -54,6 +55,11 @@ BT_NODISCARD enum bt_code bt_deploy_init(struct bt_deploy *d, const struct bt_co
                                          const struct bt_arch *arch, const struct bt_arch *draft,
                                          const struct bt_gpu *gpu,
                                          struct bt_surface_library *surfaces, struct bt_error *err);
+
+/* Makes the deployment's cost model anew with what was fitted to a run of its stack on its card;
+ * nothing happens when the fit is of another stack or card. Errors as bt_deploy_init. */
+BT_NODISCARD enum bt_code bt_deploy_fit(struct bt_deploy *d, struct bt_surface_library *surfaces,
+                                        const struct bt_fit *fit, struct bt_error *err);
 
 /* Puts another cost model in place of the roofline (taken over), and derives from it what the
  * scheduler knows of costs. */

@@ -64,6 +64,16 @@ struct bt_law_attention {
     int64_t ctx;          /* KV tokens read in all; decode: unused */
 };
 
+enum { BT_LAW_KNOTS = 20 };
+
+/* Time of decode attention in one layer as a broken line over the batch's context. */
+struct bt_law_curve {
+    int32_t n;                 /* knots, >= 2 */
+    int64_t ctx[BT_LAW_KNOTS]; /* context tokens of all sequences together, rising */
+    double ps[BT_LAW_KNOTS];
+    double skew; /* 0 .. 1: share of the time at the longest context that an uneven batch takes */
+};
+
 struct bt_law_ops {
     const char *name;
     /* Required. */
@@ -76,6 +86,13 @@ struct bt_law_ops {
                       double *per_ctx_ps);
     /* Required. Attention of prefill chunks. */
     double (*prefill_ps)(const void *self, const struct bt_law_attention *a);
+    /* Optional. Decode attention of a->n_seqs sequences of equal context; used instead of decode_ps
+     * for KV of the pool's class. */
+    void (*decode_curve)(const void *self, const struct bt_law_attention *a,
+                         struct bt_law_curve *out);
+    /* Optional. Prefill chunks and decodes (n_seqs 0: none; ctx of all together) in one kernel. */
+    double (*mixed_ps)(const void *self, const struct bt_law_attention *prefill,
+                       const struct bt_law_attention *decode);
     /* Required. An all-reduce of `bytes` a rank, or an all-gather to `bytes`; ranks > 1. */
     double (*collective_ps)(const void *self, enum bt_step_op op, int64_t bytes, int32_t ranks);
     void (*destroy)(void *self); /* Required. */

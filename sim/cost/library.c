@@ -29,8 +29,16 @@ struct entry {
     struct bt_transfer transfer;
 };
 
+struct skew_entry {
+    struct skew_entry *next;
+    const char *name; /* borrowed: of the text */
+    struct bt_skew skew;
+};
+
 struct bt_surface_library {
     const struct bt_embedded *texts; /* borrowed */
+    const struct bt_embedded *skews; /* borrowed; NULL: none */
+    struct skew_entry *read_skews;   /* owned */
     int32_t n_gpus;
     struct bt_gpu *gpus;            /* owned */
     struct group (*groups)[BT_OPS]; /* owned: by GPU */
@@ -68,6 +76,7 @@ enum bt_code bt_surface_library_create(const struct bt_surface_library_opts *opt
     }
     memcpy(l->gpus, opts->gpus, n * sizeof *l->gpus);
     l->texts = opts->texts;
+    l->skews = opts->skews;
     l->n_gpus = opts->n_gpus;
     *out = l;
     return BT_OK;
@@ -80,6 +89,11 @@ void bt_surface_library_destroy(struct bt_surface_library *l)
     }
     for (struct entry *e = l->entries; e != NULL;) {
         struct entry *next = e->next;
+        free(e);
+        e = next;
+    }
+    for (struct skew_entry *e = l->read_skews; e != NULL;) {
+        struct skew_entry *next = e->next;
         free(e);
         e = next;
     }
@@ -232,6 +246,31 @@ static double mixed_ns(const struct served *v, const struct bt_op_shape *asked, 
     double more = p.time_ns > s->floor_ns ? p.time_ns - s->floor_ns : 0;
     *inside = p.inside && chunks == 1 && asked->heads == s->heads && asked->kv_heads == s->kv_heads;
     return p.time_ns - more + more * chunks * (base > 0 ? two_term_work(s, &shape) / base : 1);
+}
+
+double bt_op_source_chunks_ns(const struct bt_op_source *source, const struct bt_op_shape *shape,
+                              int64_t chunks)
+{
+    const struct bt_surface *s = source->surface;
+    BT_ASSERT(s != NULL && s->op == BT_OP_ATTN_MIXED && chunks > 0);
+    struct bt_op_shape own = *shape;
+    own.heads = s->heads;
+    own.kv_heads = s->kv_heads;
+    own.head_dim = s->head_dim;
+    double all = bt_surface_eval(s, &own).time_ns;
+    own.q_len = 0;
+    own.prefix = 0;
+    double base = own.batch > 0 ? bt_surface_eval(s, &own).time_ns : s->floor_ns;
+    struct bt_op_shape chunk = *shape;
+    chunk.batch = 0;
+    chunk.ctx = 0;
+    double asked_work = two_term_work(s, &chunk);
+    chunk.heads = s->heads;
+    chunk.kv_heads = s->kv_heads;
+    chunk.head_dim = s->head_dim;
+    double own_work = two_term_work(s, &chunk);
+    double more = fmax(all - base, 0) * (double)chunks;
+    return more * (own_work > 0 ? asked_work / own_work : 1) + (shape->batch > 0 ? 0 : base);
 }
 
 static double served_ns(const struct served *v, const struct bt_op_shape *shape, bool *inside)
@@ -637,6 +676,62 @@ enum bt_code bt_surface_library_find(struct bt_surface_library *l, const struct 
     if (code == BT_OK && e->found) {
         *out = &e->source;
     }
+    return code;
+}
+
+/* The text of "GPU__STACK-..."; NULL. */
+static const struct bt_embedded *skew_text(const struct bt_embedded *texts, const char *gpu,
+                                           const char *stack)
+{
+    size_t n = strlen(gpu);
+    size_t k = strlen(stack);
+    for (const struct bt_embedded *e = texts; e != NULL && e->name != NULL; e++) {
+        if (strncmp(e->name, gpu, n) == 0 && strncmp(e->name + n, "__", 2) == 0 &&
+            strncmp(e->name + n + 2, stack, k) == 0 && e->name[n + 2 + k] == '-') {
+            return e;
+        }
+    }
+    return NULL;
+}
+
+static enum bt_code read_skew(struct bt_surface_library *l, const struct bt_embedded *text,
+                              const struct bt_skew **out, struct bt_error *err)
+{
+    struct skew_entry *e = l->read_skews;
+    while (e != NULL && e->name != text->name) {
+        e = e->next;
+    }
+    if (e == NULL) {
+        e = calloc(1, sizeof *e);
+        if (e == NULL) {
+            BT_FAIL(err, BT_ERR_NOMEM, 0, "surfaces: no memory");
+        }
+        struct bt_import_text file = {text->text, text->size_bytes, text->name};
+        e->name = text->name;
+        enum bt_code code = bt_skew_read(&file, &e->skew, err);
+        if (code != BT_OK) {
+            free(e);
+            return code;
+        }
+        e->next = l->read_skews;
+        l->read_skews = e;
+    }
+    *out = &e->skew;
+    return BT_OK;
+}
+
+enum bt_code bt_surface_library_skew(struct bt_surface_library *l, const char *gpu,
+                                     const char *stack, const struct bt_skew **out,
+                                     struct bt_error *err)
+{
+    *out = NULL;
+    const struct bt_embedded *text = skew_text(l->skews, gpu, stack);
+    if (text == NULL) {
+        return BT_OK;
+    }
+    (void)pthread_mutex_lock(&l->lock);
+    enum bt_code code = read_skew(l, text, out, err);
+    (void)pthread_mutex_unlock(&l->lock);
     return code;
 }
 

@@ -17,6 +17,7 @@
 #include "engine/core/error.h"
 #include "engine/core/gpu.h"
 #include "engine/core/trust.h"
+#include "sim/cost/skew.h"
 #include "sim/cost/surface.h"
 #include "sim/cost/transfer.h"
 
@@ -30,6 +31,7 @@ struct bt_surface_library;
 
 struct bt_surface_library_opts {
     const struct bt_embedded *texts; /* calibrations, ended by name NULL; borrowed, outlive it */
+    const struct bt_embedded *skews; /* "GPU__STACK-VERSION.skew" likewise; NULL: none */
     const struct bt_gpu *gpus;       /* the cards that surfaces may be of; copied */
     int32_t n_gpus;
 };
@@ -90,6 +92,18 @@ BT_NODISCARD enum bt_code bt_surface_library_find(struct bt_surface_library *l,
  * shape is of the query's op. *inside (may be NULL) tells whether it lies within what was
  * measured. */
 double bt_op_source_ns(const struct bt_op_source *s, const struct bt_op_shape *shape, bool *inside);
+
+/* Attention of `chunks` equal prefill chunks and of decodes (batch 0: none) in one kernel, ns: what
+ * the chunks add to the decodes' time, or all of it without decodes. s->surface is of mixed
+ * attention; the shape's heads are those asked for. */
+double bt_op_source_chunks_ns(const struct bt_op_source *s, const struct bt_op_shape *shape,
+                              int64_t chunks);
+
+/* The correction for uneven decode batches of a GPU and stack: *out is NULL where there is none.
+ * BT_ERR_INPUT when its table is malformed, BT_ERR_LIMIT, BT_ERR_NOMEM. */
+BT_NODISCARD enum bt_code bt_surface_library_skew(struct bt_surface_library *l, const char *gpu,
+                                                  const char *stack, const struct bt_skew **out,
+                                                  struct bt_error *err);
 
 /* Values of the main coordinate (m, context, chunk, bytes) at which the source bends: rising, at
  * most `capacity`. Returns how many. */

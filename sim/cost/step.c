@@ -31,6 +31,7 @@ struct step_cost {
     enum bt_spec_kind spec;
     int64_t launch_ps;
     int64_t host_base_ns, host_per_seq_ns;
+    int64_t overhead_ps;      /* of a step */
     int64_t block_copy_ps[3]; /* by enum bt_copy_kind */
     int64_t cow_fixed_ps;
 };
@@ -71,8 +72,52 @@ static struct reads reads_of(const struct bt_model_cost *m, int64_t n, int64_t c
     };
 }
 
+static const struct bt_decode_knot *knot_below(const struct bt_decode_row *row, int64_t ctx)
+{
+    int32_t i = row->n_knots - 1;
+    while (i > 0 && row->knots[i].ctx > ctx) {
+        i--;
+    }
+    return &row->knots[i];
+}
+
+/* Time of the layers without a window, of those with one, and what an uneven batch adds. */
+struct curve_ps {
+    int64_t full, slide, skew;
+};
+
+static struct curve_ps curve_at(const struct bt_decode_row *row, int64_t ctx)
+{
+    const struct bt_decode_knot *k = knot_below(row, ctx);
+    int64_t beyond = ctx - k->ctx;
+    return (struct curve_ps){
+        .full = k->full_ps + k->full_slope_ps * beyond,
+        .slide = k->slide_ps + k->slide_slope_ps * beyond,
+        .skew = k->skew_ps + k->skew_slope_ps * beyond,
+    };
+}
+
+/* The pool's class by the row's curve; `longest` is the batch's longest context. */
+static int64_t curve_ps_of(const struct bt_decode_row *row, const struct reads *r, int64_t n,
+                           int64_t longest)
+{
+    struct curve_ps mean = curve_at(row, r->full);
+    int64_t ps = mean.full;
+    if (row->knots[0].slide_ps > 0) {
+        ps += curve_at(row, r->slide).slide;
+    }
+    int64_t most = n * longest;
+    if (row->skew > 0 && most > r->full) {
+        ps += row->skew * (curve_at(row, most).skew - mean.skew);
+    }
+    return ps;
+}
+
 static int64_t reads_ps(const struct bt_decode_row *row, const struct reads *r)
 {
+    if (row->n_knots > 0) {
+        return row->full_16bit_ps * r->full_16bit + row->slide_16bit_ps * r->slide_16bit;
+    }
     return row->full_ps * r->full + row->slide_ps * r->slide + row->full_16bit_ps * r->full_16bit +
            row->slide_16bit_ps * r->slide_16bit;
 }
@@ -88,21 +133,32 @@ static int64_t reads_flops(const struct bt_model_cost *m, const struct reads *r)
     return m->full_flops * (r->full + r->full_16bit) + m->slide_flops * (r->slide + r->slide_16bit);
 }
 
-static struct bt_decode_row decode_row(const struct bt_model_cost *m, int64_t n, int64_t tokens)
+static const struct bt_decode_row *decode_row(const struct bt_model_cost *m, int64_t n,
+                                              int64_t tokens, struct bt_decode_row *scratch)
 {
     if (n < m->n_decode && tokens == n) {
-        return m->decode[n];
+        return &m->decode[n];
     }
-    return bt_model_decode_row(m, n, tokens);
+    bt_model_decode_row(m, n, tokens, scratch);
+    return scratch;
+}
+
+/* Decode attention: of n sequences of which those in the pool's class have `longest` at most. */
+static int64_t decode_ps(const struct bt_decode_row *row, const struct reads *r, int64_t n_pool,
+                         int64_t longest)
+{
+    int64_t ps = row->fixed_ps + reads_ps(row, r);
+    return row->n_knots > 0 && n_pool > 0 ? ps + curve_ps_of(row, r, n_pool, longest) : ps;
 }
 
 /* One token each of n sequences through the whole model: a draft's pass. */
 static void add_pass(const struct bt_model_cost *m, int64_t n, int64_t ctx,
                      struct bt_cost_parts *out)
 {
-    struct bt_decode_row row = decode_row(m, n, n);
+    struct bt_decode_row scratch;
+    const struct bt_decode_row *row = decode_row(m, n, n, &scratch);
     struct reads r = reads_of(m, n, ctx, 0, 0);
-    out->time_ps += linear_ps(m, n) + logits_ps(m, n) + row.fixed_ps + reads_ps(&row, &r);
+    out->time_ps += linear_ps(m, n) + logits_ps(m, n) + decode_ps(row, &r, n, 0);
     out->flops += n * (m->linear_flops + m->head_flops) + reads_flops(m, &r);
     out->bytes +=
         m->weight_bytes + m->head_bytes + n * (m->token_bytes + m->row_bytes) + reads_bytes(m, &r);
@@ -165,14 +221,22 @@ static void add_speculation(const struct step_cost *c, const struct bt_batch *b,
     }
 }
 
+/* Chunks and decodes share one attention kernel, and the law knows its time. */
+static bool attends_at_once(const struct bt_model_cost *m, const struct bt_batch *b)
+{
+    return b->n_prefill_tokens > 0 && m->law.ops->mixed_ps != NULL && b->n_16bit == 0;
+}
+
 static void add_prefill(const struct step_cost *c, const struct bt_batch *b, int32_t launches,
                         struct bt_cost_parts *out)
 {
     const struct bt_model_cost *m = &c->target;
     int64_t window_pairs = (int64_t)b->n_prefill_tokens * m->arch.sliding_window;
     int64_t slide_pairs = b->prefill_pairs < window_pairs ? b->prefill_pairs : window_pairs;
-    out->time_ps +=
-        bt_model_prefill_ps(m, b->n_prefill, b->n_prefill_tokens, b->prefill_pairs, b->prefill_ctx);
+    out->time_ps += attends_at_once(m, b)
+                        ? bt_model_mixed_ps(m, b)
+                        : bt_model_prefill_ps(m, b->n_prefill, b->n_prefill_tokens,
+                                              b->prefill_pairs, b->prefill_ctx);
     out->flops += m->full_flops * b->prefill_pairs + m->slide_flops * slide_pairs;
     out->bytes += (m->full_bytes + m->slide_bytes) * b->prefill_ctx;
     /* Not a recorded graph: the host launches each kernel, and may be what the device waits for. */
@@ -189,7 +253,7 @@ static void step(const void *self, const struct bt_batch *b, struct bt_cost_part
     int64_t tokens = (int64_t)b->n_decode_tokens + b->n_prefill_tokens;
     BT_DEBUG_ASSERT(tokens > 0 && b->ctx_16bit <= b->decode_ctx);
     *out = (struct bt_cost_parts){
-        .time_ps = linear_ps(m, tokens),
+        .time_ps = linear_ps(m, tokens) + c->overhead_ps,
         .flops = tokens * m->linear_flops + b->n_logits * m->head_flops,
         .bytes = m->weight_bytes + tokens * m->token_bytes + b->n_logits * m->row_bytes,
         .host_ns = c->host_base_ns + c->host_per_seq_ns * (b->n_decode + b->n_prefill),
@@ -201,9 +265,13 @@ static void step(const void *self, const struct bt_batch *b, struct bt_cost_part
         launches += m->logits_launches;
     }
     if (b->n_decode > 0) {
-        struct bt_decode_row row = decode_row(m, b->n_decode, b->n_decode_tokens);
         struct reads r = reads_of(m, b->n_decode, b->decode_ctx, b->n_16bit, b->ctx_16bit);
-        out->time_ps += row.fixed_ps + reads_ps(&row, &r);
+        if (!attends_at_once(m, b)) {
+            struct bt_decode_row scratch;
+            const struct bt_decode_row *row =
+                decode_row(m, b->n_decode, b->n_decode_tokens, &scratch);
+            out->time_ps += decode_ps(row, &r, b->n_decode - b->n_16bit, b->decode_ctx_max);
+        }
         int64_t flops = reads_flops(m, &r);
         if (b->n_decode_tokens > b->n_decode) {
             /* When verifying, each query token of a sequence sees its context. */
@@ -211,7 +279,7 @@ static void step(const void *self, const struct bt_batch *b, struct bt_cost_part
         }
         out->flops += flops;
         out->bytes += reads_bytes(m, &r);
-        launches += m->attention_launches;
+        launches += attends_at_once(m, b) ? 0 : m->attention_launches;
     }
     if (b->n_prefill_tokens > 0) {
         add_prefill(c, b, launches, out);
@@ -239,6 +307,44 @@ static int64_t sum_slide(const struct bt_model_cost *m, int64_t ctx, int64_t n, 
     return sum_full(ctx, n, below) + (steps - below) * most;
 }
 
+/* Sum of curve_at(ctx + i * n) for i = 0 .. steps-1: closed form from knot to knot. */
+static struct curve_ps sum_curve(const struct bt_decode_row *row, int64_t ctx, int64_t n,
+                                 int64_t steps)
+{
+    struct curve_ps sum = {0};
+    while (steps > 0) {
+        const struct bt_decode_knot *k = knot_below(row, ctx);
+        bool last = k == &row->knots[row->n_knots - 1];
+        int64_t here = last ? steps : (k[1].ctx - ctx + n - 1) / n;
+        here = here < steps ? here : steps;
+        int64_t beyond = sum_full(ctx - k->ctx, n, here);
+        sum.full += here * k->full_ps + k->full_slope_ps * beyond;
+        sum.slide += here * k->slide_ps + k->slide_slope_ps * beyond;
+        sum.skew += here * k->skew_ps + k->skew_slope_ps * beyond;
+        ctx += here * n;
+        steps -= here;
+    }
+    return sum;
+}
+
+/* Sum of curve_ps_of over a span of steps of n sequences whose contexts grow by one each. */
+static int64_t sum_curve_ps(const struct bt_model_cost *m, const struct bt_decode_row *row,
+                            int64_t ctx, int64_t n, int64_t longest, int64_t steps)
+{
+    struct curve_ps mean = sum_curve(row, ctx, n, steps);
+    int64_t ps = mean.full;
+    if (row->knots[0].slide_ps > 0) {
+        int64_t most = n * m->arch.sliding_window;
+        int64_t below = ctx < most ? (most - ctx + n - 1) / n : 0;
+        below = below < steps ? below : steps;
+        ps += sum_curve(row, ctx, n, below).slide + (steps - below) * curve_at(row, most).slide;
+    }
+    if (row->skew > 0 && n * longest > ctx) {
+        ps += row->skew * (sum_curve(row, n * longest, n, steps).skew - mean.skew);
+    }
+    return ps;
+}
+
 static void span(const void *self, const struct bt_batch *b, int32_t n, struct bt_cost_parts *out)
 {
     const struct step_cost *c = self;
@@ -247,9 +353,11 @@ static void span(const void *self, const struct bt_batch *b, int32_t n, struct b
     BT_ASSERT(b->n_decode > 0 && b->n_decode_tokens == b->n_decode);
     struct bt_batch empty = *b;
     empty.decode_ctx = 0;
+    empty.decode_ctx_max = 0;
     empty.ctx_16bit = 0;
     step(self, &empty, out);
-    struct bt_decode_row row = decode_row(m, b->n_decode, b->n_decode_tokens);
+    struct bt_decode_row scratch;
+    const struct bt_decode_row *row = decode_row(m, b->n_decode, b->n_decode_tokens, &scratch);
     int64_t n_pool = b->n_decode - b->n_16bit;
     int64_t pool = b->decode_ctx - b->ctx_16bit;
     struct reads sum = {
@@ -258,7 +366,12 @@ static void span(const void *self, const struct bt_batch *b, int32_t n, struct b
         .full_16bit = sum_full(b->ctx_16bit, b->n_16bit, n),
         .slide_16bit = sum_slide(m, b->ctx_16bit, b->n_16bit, n),
     };
-    out->time_ps = n * out->time_ps + reads_ps(&row, &sum);
+    out->time_ps = n * out->time_ps + reads_ps(row, &sum);
+    if (row->n_knots > 0 && n_pool > 0) {
+        struct reads none = {0};
+        out->time_ps -= n * curve_ps_of(row, &none, n_pool, 0);
+        out->time_ps += sum_curve_ps(m, row, pool, n_pool, b->decode_ctx_max, n);
+    }
     out->flops = n * out->flops + reads_flops(m, &sum);
     out->bytes = n * out->bytes + reads_bytes(m, &sum);
     out->host_ns *= n;
@@ -379,6 +492,8 @@ static enum bt_code init_models(struct step_cost *c, const struct bt_step_opts *
         .model = &o->target,
         .tp = o->tp > 0 ? o->tp : 1,
         .fused = o->fused,
+        .separate = o->separate,
+        .scale = o->time_scale,
         .node_ps = value_or(o->graph_node_ps, GRAPH_NODE_PS),
         .max_tokens = (int32_t)(tokens < TABLE_TOKENS_MAX ? tokens : TABLE_TOKENS_MAX),
         .max_rows = (int32_t)(rows < TABLE_TOKENS_MAX ? rows : TABLE_TOKENS_MAX),
@@ -415,6 +530,7 @@ enum bt_code bt_step_cost_create(const struct bt_step_opts *opts, struct bt_law 
     c->draft_law = draft_law;
     c->spec = opts->spec;
     c->launch_ps = value_or(opts->launch_ps, LAUNCH_PS);
+    c->overhead_ps = opts->step_overhead_ns * PS_PER_NS;
     c->host_base_ns = value_or(opts->host_base_ns, HOST_BASE_NS);
     c->host_per_seq_ns = value_or(opts->host_per_seq_ns, HOST_PER_SEQ_NS);
     enum bt_code code = check(opts, &draft_law, err);
@@ -475,10 +591,17 @@ static void explain_pass(const struct bt_model_cost *m, const struct bt_batch *b
         add_rows(sum, &rows);
     }
     int64_t node = m->attention_launches * m->node_ps;
+    if (attends_at_once(m, b)) {
+        sum->ps[BT_STEP_ATTN_PREFILL] += (double)(bt_model_mixed_ps(m, b) - node);
+        sum->launches[BT_STEP_ATTN_PREFILL] += m->attention_launches;
+        return;
+    }
     if (b->n_decode > 0) {
-        struct bt_decode_row row = decode_row(m, b->n_decode, b->n_decode_tokens);
+        struct bt_decode_row scratch;
+        const struct bt_decode_row *row = decode_row(m, b->n_decode, b->n_decode_tokens, &scratch);
         struct reads r = reads_of(m, b->n_decode, b->decode_ctx, b->n_16bit, b->ctx_16bit);
-        sum->ps[BT_STEP_ATTN_DECODE] += (double)(row.fixed_ps - node + reads_ps(&row, &r));
+        int64_t ps = decode_ps(row, &r, b->n_decode - b->n_16bit, b->decode_ctx_max);
+        sum->ps[BT_STEP_ATTN_DECODE] += (double)(ps - node);
         sum->launches[BT_STEP_ATTN_DECODE] += m->attention_launches;
     }
     if (b->n_prefill_tokens > 0) {

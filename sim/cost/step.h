@@ -57,6 +57,10 @@ struct bt_step_opts {
     int64_t host_base_ns;    /* host time a step .. */
     int64_t host_per_seq_ns; /* .. and for each sequence in it */
     double peak_flops_per_s; /* of one rank, for utilisation */
+    /* Other stacks than berth: RoPE, q/k norms and the activation run in kernels of their own. */
+    bool separate;
+    double time_scale; /* of every operation, for a fitted efficiency: 1 / efficiency; 0: 1 */
+    int64_t step_overhead_ns; /* device idle between steps, however many are in flight; 0: none */
     double
         device_copy_share; /* of memory bandwidth that a copy inside the device reaches; 0: 0.9 */
 };

@@ -3,9 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void add(struct bt_op_rows *rows, enum bt_step_op op, int32_t launches, double ps)
+static void add(const struct bt_model_cost *m, struct bt_op_rows *rows, enum bt_step_op op,
+                int32_t launches, double ps)
 {
-    rows->ps[op] += ps;
+    rows->ps[op] += ps * m->scale;
     rows->launches[op] += launches;
 }
 
@@ -28,13 +29,13 @@ static void add_gemm(const struct bt_model_cost *m, struct bt_op_rows *rows, enu
         g.weights = m->head_weights;
         g.activations = quantises(m) ? BT_ACT_FP16 : m->activations;
     }
-    add(rows, op, 1, m->law.ops->gemm_ps(m->law.self, &g));
+    add(m, rows, op, 1, m->law.ops->gemm_ps(m->law.self, &g));
 }
 
 static void add_pointwise(const struct bt_model_cost *m, struct bt_op_rows *rows,
                           enum bt_step_op op, int64_t tokens, int64_t width, int64_t bytes)
 {
-    add(rows, op, 1, m->law.ops->pointwise_ps(m->law.self, op, tokens, width, bytes));
+    add(m, rows, op, 1, m->law.ops->pointwise_ps(m->law.self, op, tokens, width, bytes));
 }
 
 /* A norm before a matrix product: with the residual's addition, and with the quantisation. */
@@ -68,10 +69,17 @@ static void add_rope_and_write(const struct bt_model_cost *m, struct bt_op_rows 
     int64_t kv = 2 * (int64_t)m->shard.kv_dim;
     int64_t a = m->act_bytes;
     int64_t write = tokens * kv_layer_bytes(m, m->kv);
+    if (m->separate) {
+        if (m->arch.qk_norm) {
+            add_pointwise(m, rows, BT_STEP_QK_NORM, tokens, qk, tokens * qk * 2 * a);
+        }
+        add_pointwise(m, rows, BT_STEP_ROPE, tokens, qk, tokens * qk * 2 * a);
+        return; /* attention's measured time has the write in it */
+    }
     if (m->fused) {
         double fixed = m->law.ops->pointwise_ps(m->law.self, BT_STEP_KV_WRITE, tokens, kv, 0);
         double all = m->law.ops->pointwise_ps(m->law.self, BT_STEP_KV_WRITE, tokens, kv, write);
-        add(rows, BT_STEP_KV_WRITE, 0, all - fixed);
+        add(m, rows, BT_STEP_KV_WRITE, 0, all - fixed);
         return;
     }
     if (m->arch.qk_norm) {
@@ -85,7 +93,7 @@ static void add_all_reduce(const struct bt_model_cost *m, struct bt_op_rows *row
 {
     if (m->tp > 1) {
         int64_t bytes = tokens * m->arch.hidden * m->act_bytes;
-        add(rows, BT_STEP_ALL_REDUCE, 1,
+        add(m, rows, BT_STEP_ALL_REDUCE, 1,
             m->law.ops->collective_ps(m->law.self, BT_STEP_ALL_REDUCE, bytes, m->tp));
     }
 }
@@ -106,10 +114,10 @@ static void layer_rows(const struct bt_model_cost *m, int64_t tokens, struct bt_
     add_all_reduce(m, rows, tokens);
     add_norm(m, rows, tokens);
     add_gemm(m, rows, BT_STEP_GATE_UP, tokens, up, h);
-    if (!m->fused) {
+    if (!m->fused || m->separate) {
         add_pointwise(m, rows, BT_STEP_ACTIVATION, tokens, s->intermediate,
                       tokens * (up + s->intermediate) * a);
-        if (quantises(m)) {
+        if (quantises(m) && !m->fused) {
             add_pointwise(m, rows, BT_STEP_QUANTISE, tokens, s->intermediate,
                           tokens * s->intermediate * (a + 1));
         }
@@ -142,7 +150,7 @@ void bt_model_logits_rows(const struct bt_model_cost *m, int64_t n, struct bt_op
     add_pointwise(m, rows, BT_STEP_SAMPLE, n, m->shard.vocab, n * m->shard.vocab * 8);
     if (m->tp > 1) {
         /* Each rank offers its best candidates, not its logits. */
-        add(rows, BT_STEP_ALL_GATHER, 1,
+        add(m, rows, BT_STEP_ALL_GATHER, 1,
             m->law.ops->collective_ps(m->law.self, BT_STEP_ALL_GATHER, n * m->tp * 64, m->tp));
     }
 }
@@ -179,8 +187,34 @@ static struct bt_law_attention attention_of(const struct bt_model_cost *m, int64
     };
 }
 
-struct bt_decode_row bt_model_decode_row(const struct bt_model_cost *m, int64_t n_seqs,
-                                         int64_t tokens)
+/* Lines between the knots of a curve, for so many layers each. */
+static void lay_knots(const struct bt_law_curve *curve, double scale, int32_t full, int32_t slide,
+                      struct bt_decode_row *row)
+{
+    BT_ASSERT(curve->n >= 2 && curve->n <= BT_LAW_KNOTS);
+    row->n_knots = curve->n;
+    row->skew = (int64_t)(curve->skew * BT_SKEW_ONE + 0.5);
+    double slope = 0;
+    for (int32_t i = 0; i < curve->n; i++) {
+        double ps = curve->ps[i] * scale;
+        if (i + 1 < curve->n) {
+            slope = (curve->ps[i + 1] - curve->ps[i]) * scale /
+                    (double)(curve->ctx[i + 1] - curve->ctx[i]);
+        }
+        row->knots[i] = (struct bt_decode_knot){
+            .ctx = curve->ctx[i],
+            .full_ps = (int64_t)(ps * full + 0.5),
+            .full_slope_ps = (int64_t)(slope * full + 0.5),
+            .slide_ps = (int64_t)(ps * slide + 0.5),
+            .slide_slope_ps = (int64_t)(slope * slide + 0.5),
+            .skew_ps = (int64_t)(ps * full / BT_SKEW_ONE + 0.5),
+            .skew_slope_ps = (int64_t)(slope * full / BT_SKEW_ONE + 0.5),
+        };
+    }
+}
+
+void bt_model_decode_row(const struct bt_model_cost *m, int64_t n_seqs, int64_t tokens,
+                         struct bt_decode_row *out)
 {
     BT_DEBUG_ASSERT(n_seqs > 0 && tokens >= n_seqs);
     struct bt_law_attention a = attention_of(m, n_seqs, tokens);
@@ -190,13 +224,43 @@ struct bt_decode_row bt_model_decode_row(const struct bt_model_cost *m, int64_t 
     m->law.ops->decode_ps(m->law.self, &a, &fixed_16bit, &per_ctx_16bit);
     int32_t slide = m->arch.n_sliding_layers;
     int32_t full = m->arch.n_layers - slide;
-    return (struct bt_decode_row){
-        .fixed_ps = (int64_t)(fixed * m->arch.n_layers + 0.5) + m->attention_launches * m->node_ps,
+    per_ctx *= m->scale;
+    per_ctx_16bit *= m->scale;
+    *out = (struct bt_decode_row){
+        .fixed_ps = (int64_t)(fixed * m->scale * m->arch.n_layers + 0.5) +
+                    m->attention_launches * m->node_ps,
         .full_ps = (int64_t)(per_ctx * full + 0.5),
         .slide_ps = (int64_t)(per_ctx * slide + 0.5),
         .full_16bit_ps = (int64_t)(per_ctx_16bit * full + 0.5),
         .slide_16bit_ps = (int64_t)(per_ctx_16bit * slide + 0.5),
     };
+    if (m->law.ops->decode_curve != NULL) {
+        struct bt_law_curve curve;
+        a.kv = m->kv;
+        m->law.ops->decode_curve(m->law.self, &a, &curve);
+        lay_knots(&curve, m->scale, full, slide, out);
+        out->fixed_ps = m->attention_launches * m->node_ps;
+    }
+}
+
+int64_t bt_model_mixed_ps(const struct bt_model_cost *m, const struct bt_batch *b)
+{
+    int32_t slide = m->arch.n_sliding_layers;
+    struct bt_law_attention p = attention_of(m, b->n_prefill, b->n_prefill_tokens);
+    struct bt_law_attention d = attention_of(m, b->n_decode, b->n_decode_tokens);
+    p.pairs = b->prefill_pairs;
+    p.ctx = b->prefill_ctx;
+    d.ctx = b->decode_ctx;
+    double ps = m->law.ops->mixed_ps(m->law.self, &p, &d) * (m->arch.n_layers - slide);
+    if (slide > 0) {
+        int64_t window = m->arch.sliding_window;
+        int64_t most = p.tokens + p.n_seqs * window;
+        p.pairs = p.pairs < p.tokens * window ? p.pairs : p.tokens * window;
+        p.ctx = p.ctx < most ? p.ctx : most;
+        d.ctx = bt_model_slide_ctx(m, d.n_seqs, d.ctx);
+        ps += m->law.ops->mixed_ps(m->law.self, &p, &d) * slide;
+    }
+    return (int64_t)(ps * m->scale + 0.5) + m->attention_launches * m->node_ps;
 }
 
 int64_t bt_model_slide_ctx(const struct bt_model_cost *m, int64_t n_seqs, int64_t ctx)
@@ -219,7 +283,7 @@ int64_t bt_model_prefill_ps(const struct bt_model_cost *m, int64_t n_seqs, int64
         a.ctx = ctx < tokens + n_seqs * window ? ctx : tokens + n_seqs * window;
         ps += m->law.ops->prefill_ps(m->law.self, &a) * slide;
     }
-    return (int64_t)(ps + 0.5) + m->attention_launches * m->node_ps;
+    return (int64_t)(ps * m->scale + 0.5) + m->attention_launches * m->node_ps;
 }
 
 /* Work by which utilisation is counted. */
@@ -265,6 +329,8 @@ static void resolve(struct bt_model_cost *m, const struct bt_model_cost_opts *o)
     }
     m->tp = o->tp;
     m->fused = o->fused;
+    m->separate = o->separate;
+    m->scale = o->scale > 0 ? o->scale : 1;
     m->node_ps = o->node_ps;
     m->shard = bt_arch_shard(arch, o->tp);
     m->weights = bt_weight_format_resolve(o->model->weights, arch);
@@ -299,7 +365,7 @@ static void fill_tables(struct bt_model_cost *m)
         m->logits_ps[i] = bt_op_rows_ps(&rows, m->node_ps);
     }
     for (int32_t i = 1; i < m->n_decode; i++) {
-        m->decode[i] = bt_model_decode_row(m, i, i);
+        bt_model_decode_row(m, i, i, &m->decode[i]);
     }
 }
 

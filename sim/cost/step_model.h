@@ -14,8 +14,23 @@ struct bt_op_rows {
     int32_t launches[BT_STEP_OPS];
 };
 
-/* Decode attention of n sequences in integer ps: fixed + slope * context tokens. */
+/* A broken line in integers, so that a span of steps is the exact sum of its steps: the knot at or
+ * below a context, and so much for each context token beyond it. */
+struct bt_decode_knot {
+    int64_t ctx;
+    int64_t full_ps, full_slope_ps;   /* all layers without a window */
+    int64_t slide_ps, slide_slope_ps; /* all sliding layers */
+    int64_t skew_ps, skew_slope_ps;   /* full layers, in ps / BT_SKEW_ONE */
+};
+
+enum { BT_SKEW_ONE = 1024 };
+
+/* Decode attention of n sequences in integer ps: fixed + slope * context tokens, or, where the law
+ * has a curve, fixed + the curve. */
 struct bt_decode_row {
+    int32_t n_knots; /* 0: no curve */
+    int64_t skew;    /* of BT_SKEW_ONE */
+    struct bt_decode_knot knots[BT_LAW_KNOTS];
     int64_t fixed_ps;      /* all layers, launches included */
     int64_t full_ps;       /* a context token in all layers without a window */
     int64_t slide_ps;      /* a context token in all sliding layers */
@@ -31,6 +46,8 @@ struct bt_model_cost {
     enum bt_act_format activations;
     enum bt_kv_format kv, kv_16bit;
     bool fused;
+    bool separate; /* RoPE, q/k norms and activation in kernels of their own */
+    double scale;  /* of every operation's time */
     int32_t tp;
     int64_t act_bytes; /* of an activation at rest: 4 or 2 */
     struct bt_law law;
@@ -61,6 +78,8 @@ struct bt_model_cost_opts {
     int32_t n_layers; /* the first so many; 0: all */
     int32_t tp;
     bool fused;
+    bool separate;
+    double scale; /* 0: 1 */
     int64_t node_ps;
     int32_t max_tokens, max_rows, max_seqs; /* of the tables */
 };
@@ -76,11 +95,14 @@ void bt_model_linear_rows(const struct bt_model_cost *m, int64_t tokens, struct 
 /* Final norm, lm_head and sampling of `n` > 0 rows. */
 void bt_model_logits_rows(const struct bt_model_cost *m, int64_t n, struct bt_op_rows *rows);
 /* Decode attention of n_seqs > 0 sequences with `tokens` query tokens in all. */
-struct bt_decode_row bt_model_decode_row(const struct bt_model_cost *m, int64_t n_seqs,
-                                         int64_t tokens);
+void bt_model_decode_row(const struct bt_model_cost *m, int64_t n_seqs, int64_t tokens,
+                         struct bt_decode_row *out);
 /* Prefill attention of all layers, launches included. */
 int64_t bt_model_prefill_ps(const struct bt_model_cost *m, int64_t n_seqs, int64_t tokens,
                             int64_t pairs, int64_t ctx);
+
+/* Attention of chunks and decodes in one kernel, all layers; the law has mixed_ps. */
+int64_t bt_model_mixed_ps(const struct bt_model_cost *m, const struct bt_batch *b);
 
 /* Sum of the rows, launches included. */
 int64_t bt_op_rows_ps(const struct bt_op_rows *rows, int64_t node_ps);

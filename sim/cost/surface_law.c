@@ -31,8 +31,10 @@ struct op_curve {
 struct attention {
     enum bt_kv_format kv;
     const struct bt_op_source *decode, *prefill; /* NULL: the roofline answers */
+    const struct bt_skew *skew;                  /* borrowed from the library; NULL: none */
     struct bt_affine affine;
-    struct bt_plane chunks; /* ps by query tokens and sequences, no KV before them */
+    struct bt_plane decodes; /* ps by context of each sequence and sequences */
+    struct bt_plane chunks;  /* ps by query tokens and sequences, no KV before them */
 };
 
 struct surface_law {
@@ -300,6 +302,11 @@ static double decode_point(const void *ctx, int64_t seqs, int64_t context)
     return PS_PER_NS * bt_op_source_ns(a->source, &shape, NULL);
 }
 
+static double decode_plane_point(const void *ctx, int64_t context, int64_t seqs)
+{
+    return decode_point(ctx, seqs, context);
+}
+
 static double chunk_point(const void *ctx, int64_t tokens, int64_t seqs)
 {
     const struct attention_ask *a = ctx;
@@ -313,8 +320,13 @@ static const int64_t seqs_nodes[] = {1,  2,  4,   8,   12,  16,  24,  32,  48,
                                      64, 96, 128, 192, 256, 384, 512, 768, 1024};
 enum { SEQS_NODES = sizeof seqs_nodes / sizeof *seqs_nodes };
 
-/* Contexts over which decode attention is made affine: what most requests have, in equal steps of
- * the logarithm, up to what the model allows. */
+/* Contexts between which decode attention is taken to be straight. */
+static const int64_t knot_ctx[BT_LAW_KNOTS] = {1,     32,    64,    128,   256,   512,   768,
+                                               1024,  1536,  2048,  3072,  4096,  6144,  8192,
+                                               12288, 16384, 24576, 32768, 65536, 131072};
+
+/* Contexts over which decode attention is made affine, where a curve is not asked for: what most
+ * requests have, in equal steps of the logarithm, up to what the model allows. */
 static int32_t fit_contexts(const struct bt_arch *arch, int64_t out[16])
 {
     const int64_t least = 256;
@@ -324,6 +336,12 @@ static int32_t fit_contexts(const struct bt_arch *arch, int64_t out[16])
         out[n++] = c;
     }
     return n;
+}
+
+/* One kernel for chunks and decodes, measured together. */
+static bool is_mixed(const struct bt_op_source *s)
+{
+    return s != NULL && s->surface != NULL && s->surface->op == BT_OP_ATTN_MIXED;
 }
 
 static enum bt_code make_attention(struct maker *m, enum bt_kv_format kv, bool names)
@@ -346,6 +364,12 @@ static enum bt_code make_attention(struct maker *m, enum bt_kv_format kv, bool n
         int64_t contexts[16];
         int32_t n = fit_contexts(m->arch, contexts);
         bt_affine_fit(&a->affine, seqs_nodes, SEQS_NODES, contexts, n, decode_point, &ask);
+        BT_TRY(bt_plane_init(&a->decodes, knot_ctx, BT_LAW_KNOTS, seqs_nodes, SEQS_NODES,
+                             decode_plane_point, &ask, m->err));
+        if (is_mixed(a->decode)) {
+            BT_TRY(bt_surface_library_skew(m->o->library, m->o->gpu->name,
+                                           a->decode->surface->stack, &a->skew, m->err));
+        }
     }
     if (a->prefill != NULL) {
         static const int64_t seqs[] = {1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128, 256};
@@ -362,8 +386,7 @@ static enum bt_code make_attention(struct maker *m, enum bt_kv_format kv, bool n
                              &ask, m->err));
     }
     if (names) {
-        note(m, BT_STEP_ATTN_DECODE, a->decode,
-             a->decode != NULL ? log1p(a->affine.residual_p90) + stand_in : 0);
+        note(m, BT_STEP_ATTN_DECODE, a->decode, stand_in);
         note(m, BT_STEP_ATTN_PREFILL, a->prefill, stand_in);
         if (kv == BT_KV_INT8) { /* an FP8 cache's kernels stand in */
             for (int32_t op = BT_STEP_ATTN_DECODE; op <= BT_STEP_ATTN_PREFILL; op++) {
@@ -450,28 +473,94 @@ static const struct attention *attention_of(const struct surface_law *l,
 
 /* Verification asks for several query tokens a sequence, and attention without flash moves scores:
  * as much more as the roofline says. */
+struct more {
+    double fixed_ps; /* added */
+    double share;    /* of what grows with context, times */
+};
+
+static struct more decode_more(const struct surface_law *l, const struct bt_law_attention *a)
+{
+    struct more more = {0, 1};
+    if (a->tokens > a->n_seqs || !a->flash) {
+        struct bt_law_attention plain = *a;
+        double fixed = 0, slope = 0, plain_fixed = 0, plain_slope = 0;
+        plain.tokens = a->n_seqs;
+        plain.flash = true;
+        l->roofline.ops->decode_ps(l->roofline.self, a, &fixed, &slope);
+        l->roofline.ops->decode_ps(l->roofline.self, &plain, &plain_fixed, &plain_slope);
+        more.fixed_ps = fixed - plain_fixed;
+        more.share = slope / plain_slope;
+    }
+    return more;
+}
+
 static void decode_ps(const void *self, const struct bt_law_attention *a, double *fixed_ps,
                       double *per_ctx_ps)
 {
     const struct surface_law *l = self;
     const struct attention *t = attention_of(l, a);
-    double fixed = 0, slope = 0;
-    l->roofline.ops->decode_ps(l->roofline.self, a, &fixed, &slope);
     if (t == NULL || t->decode == NULL) {
-        *fixed_ps = fixed;
-        *per_ctx_ps = slope;
+        l->roofline.ops->decode_ps(l->roofline.self, a, fixed_ps, per_ctx_ps);
         return;
     }
+    struct more more = decode_more(l, a);
     bt_affine_at(&t->affine, (double)a->n_seqs, fixed_ps, per_ctx_ps);
-    if (a->tokens > a->n_seqs || !a->flash) {
-        struct bt_law_attention plain = *a;
-        double plain_fixed = 0, plain_slope = 0;
-        plain.tokens = a->n_seqs;
-        plain.flash = true;
-        l->roofline.ops->decode_ps(l->roofline.self, &plain, &plain_fixed, &plain_slope);
-        *fixed_ps += fixed - plain_fixed;
-        *per_ctx_ps *= slope / plain_slope;
+    *fixed_ps += more.fixed_ps;
+    *per_ctx_ps *= more.share;
+}
+
+/* At equal contexts, a sequence. */
+static double even_ps(const struct attention *t, const struct more *more, double seqs, double ctx)
+{
+    double none = bt_plane_ps(&t->decodes, (double)knot_ctx[0], seqs);
+    double ps = bt_plane_ps(&t->decodes, fmax(ctx, 1), seqs);
+    return more->fixed_ps + none + (ps - none) * more->share;
+}
+
+static void decode_curve(const void *self, const struct bt_law_attention *a,
+                         struct bt_law_curve *out)
+{
+    const struct surface_law *l = self;
+    const struct attention *t = attention_of(l, a);
+    bool measured = t != NULL && t->decode != NULL;
+    double fixed = 0, slope = 0;
+    struct more more = {0, 1};
+    if (measured) {
+        more = decode_more(l, a);
+    } else {
+        l->roofline.ops->decode_ps(l->roofline.self, a, &fixed, &slope);
     }
+    out->n = BT_LAW_KNOTS;
+    for (int32_t i = 0; i < BT_LAW_KNOTS; i++) {
+        out->ctx[i] = knot_ctx[i] * a->n_seqs;
+        out->ps[i] = measured ? even_ps(t, &more, (double)a->n_seqs, (double)knot_ctx[i])
+                              : fixed + slope * (double)out->ctx[i];
+    }
+    out->skew = measured && t->skew != NULL ? bt_skew_alpha(t->skew, 0, a->n_seqs, -1) : 0;
+}
+
+/* Chunks in one kernel with decodes: each of mean length behind a mean prefix. */
+static double mixed_ps(const void *self, const struct bt_law_attention *p,
+                       const struct bt_law_attention *d)
+{
+    const struct surface_law *l = self;
+    const struct attention *t = attention_of(l, p);
+    BT_ASSERT(t != NULL && is_mixed(t->prefill));
+    double chunks = (double)p->n_seqs;
+    struct bt_op_shape shape = {.heads = p->n_heads,
+                                .kv_heads = p->n_kv_heads,
+                                .head_dim = p->head_dim,
+                                .batch = d->n_seqs,
+                                .q_len = (int64_t)fmax(round((double)p->tokens / chunks), 1),
+                                .prefix = (int64_t)round((double)(p->ctx - p->tokens) / chunks)};
+    double ps = 0;
+    if (d->n_seqs > 0) {
+        double ctx = fmax((double)d->ctx / (double)d->n_seqs, 1);
+        struct more more = decode_more(l, d);
+        ps = even_ps(t, &more, (double)d->n_seqs, ctx);
+        shape.ctx = (int64_t)round(ctx);
+    }
+    return ps + PS_PER_NS * bt_op_source_chunks_ns(t->prefill, &shape, p->n_seqs);
 }
 
 /* A chunk behind cached tokens takes the whole prompt's time by its share of query-key pairs, and
@@ -525,6 +614,7 @@ static void destroy(void *self)
     bt_curve_fini(&l->second.curve);
     for (int32_t i = 0; i < KV_CLASSES; i++) {
         bt_plane_fini(&l->attention[i].chunks);
+        bt_plane_fini(&l->attention[i].decodes);
     }
     if (l->roofline.ops != NULL) {
         l->roofline.ops->destroy(l->roofline.self);
@@ -538,6 +628,20 @@ static const struct bt_law_ops surface_ops = {
     .pointwise_ps = pointwise_ps,
     .decode_ps = decode_ps,
     .prefill_ps = prefill_ps,
+    .decode_curve = decode_curve,
+    .collective_ps = collective_ps,
+    .destroy = destroy,
+};
+
+/* Where one kernel attends for chunks and decodes together. */
+static const struct bt_law_ops mixed_ops = {
+    .name = "surfaces",
+    .gemm_ps = gemm_ps,
+    .pointwise_ps = pointwise_ps,
+    .decode_ps = decode_ps,
+    .prefill_ps = prefill_ps,
+    .decode_curve = decode_curve,
+    .mixed_ps = mixed_ps,
     .collective_ps = collective_ps,
     .destroy = destroy,
 };
@@ -576,18 +680,19 @@ enum bt_code bt_surface_law_create(const struct bt_surface_law_opts *opts, struc
         destroy(l);
         return code;
     }
-    *out = (struct bt_law){.ops = &surface_ops, .self = l};
+    bool mixed = is_mixed(l->attention[0].decode) && is_mixed(l->attention[0].prefill);
+    *out = (struct bt_law){.ops = mixed ? &mixed_ops : &surface_ops, .self = l};
     return BT_OK;
 }
 
 const struct bt_op_origin *bt_surface_law_origins(const struct bt_law *law)
 {
-    BT_ASSERT(law->ops == &surface_ops);
+    BT_ASSERT(law->ops == &surface_ops || law->ops == &mixed_ops);
     return ((const struct surface_law *)law->self)->origins;
 }
 
 double bt_surface_law_affine_error(const struct bt_law *law)
 {
-    BT_ASSERT(law->ops == &surface_ops);
+    BT_ASSERT(law->ops == &surface_ops || law->ops == &mixed_ops);
     return ((const struct surface_law *)law->self)->attention[0].affine.residual_p90;
 }

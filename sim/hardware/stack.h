@@ -62,6 +62,11 @@ struct bt_stack_family {
     int32_t inflight;
     double watermark;
     int64_t host_bytes; /* swap space of one GPU; 0: none */
+
+    /* Beside its kernels: what the device waits for between steps, however many are in flight, and
+     * the host's work on a step, which hides behind the device when more than one is. */
+    int64_t step_overhead_ns;
+    int64_t host_base_ns;
 };
 
 struct bt_stack {

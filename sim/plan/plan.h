@@ -46,6 +46,7 @@ struct bt_plan_env {
     void *ctx;
     /* Measured surfaces; NULL: cost models come from the data sheet alone. */
     struct bt_surface_library *surfaces;
+    const struct bt_fit *fit; /* borrowed; to a run of the stack; NULL: none */
     /* Candidate i of bt_plan_spec.n_candidates. */
     void (*config)(void *ctx, int64_t i, struct bt_config *out);
     /* Architecture of a model's name, config.json or folder. */

@@ -25,6 +25,21 @@ const char *bt_verdict_name(enum bt_verdict v)
     return "?";
 }
 
+static enum bt_code deploy(const struct bt_plan_env *env, const struct bt_config *config,
+                           const struct bt_arch *arch, const struct bt_arch *draft,
+                           const struct bt_gpu *gpu, struct bt_deploy *d, struct bt_error *err)
+{
+    BT_TRY(bt_deploy_init(d, config, arch, draft, gpu, env->surfaces, err));
+    enum bt_code code = BT_OK;
+    if (env->fit != NULL) {
+        code = bt_deploy_fit(d, env->surfaces, env->fit, err);
+    }
+    if (code != BT_OK) {
+        bt_deploy_fini(d);
+    }
+    return code;
+}
+
 enum bt_code bt_plan_deploy(const struct bt_plan_env *env, const struct bt_config *config,
                             struct bt_deploy *d, struct bt_deploy *degrade, struct bt_error *err)
 {
@@ -39,7 +54,7 @@ enum bt_code bt_plan_deploy(const struct bt_plan_env *env, const struct bt_confi
     if (has_draft) {
         BT_TRY(env->find_model(env->ctx, config->spec.draft, &draft, err));
     }
-    BT_TRY(bt_deploy_init(d, config, &arch, has_draft ? &draft : NULL, &gpu, env->surfaces, err));
+    BT_TRY(deploy(env, config, &arch, has_draft ? &draft : NULL, &gpu, d, err));
     if (config->degrade_model[0] == '\0') {
         return BT_OK;
     }
@@ -50,7 +65,7 @@ enum bt_code bt_plan_deploy(const struct bt_plan_env *env, const struct bt_confi
     small.spec = (struct bt_spec_config){0};
     enum bt_code code = env->find_model(env->ctx, small.model, &arch, err);
     if (code == BT_OK) {
-        code = bt_deploy_init(degrade, &small, &arch, NULL, &gpu, env->surfaces, err);
+        code = deploy(env, &small, &arch, NULL, &gpu, degrade, err);
     }
     if (code != BT_OK) {
         bt_deploy_fini(d);
