@@ -1,13 +1,13 @@
 -- The evening peak: the tail explodes although neither the arithmetic nor the memory bus is full.
 --
 -- A chat service on Llama-2-13B with INT4 weights on one RTX 4090. From 0.5 requests/s the load
--- climbs to 3.2 and falls again. What a dashboard shows at the peak: first tokens after a quarter
--- of a minute, FLOPs at 40% and memory bandwidth at 35% of their peaks. What it does not show: why.
+-- climbs to 2.9 and falls again. What a dashboard shows at the peak: first tokens after ten
+-- seconds, FLOPs at 40% and memory bandwidth at 35% of their peaks. What it does not show: why.
 --
 -- Teaches: the same picture has two causes, and each has its own cure.
 --   kv-full   the KV pool is full: 18,640 tokens of FP16 KV hold about 22 conversations, and the
 --             23rd waits for memory. The peak's windows name `kv`.
---   max-seqs  the twin: memory is plentiful (INT8 KV), but the server was told to run 12 sequences.
+--   max-seqs  the twin: memory is plentiful (INT8 KV), but the server was told to run 11 sequences.
 --             The peak's windows name `max_seqs`; more memory would change nothing.
 --   int8-kv   the cure of the first: INT8 KV holds twice the tokens, and the tail is gone.
 --
@@ -24,15 +24,15 @@ return {
   preempt = "recompute",
   variants = {
     { label = "kv-full", kv = { dtype = "fp16" } },
-    { label = "max-seqs", kv = { dtype = "int8" }, batching = { max_seqs = 12 } },
+    { label = "max-seqs", kv = { dtype = "int8" }, batching = { max_seqs = 11 } },
     { label = "int8-kv", kv = { dtype = "int8" } },
   },
   workload = w.diurnal {
     points = {
       { t_s = 0, rate_per_s = 0.5 },
       { t_s = 300, rate_per_s = 0.5 },
-      { t_s = 500, rate_per_s = 3.2 },
-      { t_s = 800, rate_per_s = 3.2 },
+      { t_s = 500, rate_per_s = 2.9 },
+      { t_s = 800, rate_per_s = 2.9 },
       { t_s = 1000, rate_per_s = 0.5 },
     },
     duration_s = 1200,
