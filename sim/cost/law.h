@@ -87,8 +87,8 @@ struct bt_law_ops {
     /* Required. Attention of prefill chunks. */
     double (*prefill_ps)(const void *self, const struct bt_law_attention *a);
     /* Optional. Decode attention of a->n_seqs sequences of equal context; used instead of decode_ps
-     * for KV of the pool's class. */
-    void (*decode_curve)(const void *self, const struct bt_law_attention *a,
+     * for KV of the pool's class; false: decode_ps is all there is. */
+    bool (*decode_curve)(const void *self, const struct bt_law_attention *a,
                          struct bt_law_curve *out);
     /* Optional. Prefill chunks and decodes (n_seqs 0: none; ctx of all together) in one kernel. */
     double (*mixed_ps)(const void *self, const struct bt_law_attention *prefill,

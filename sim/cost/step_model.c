@@ -237,9 +237,10 @@ void bt_model_decode_row(const struct bt_model_cost *m, int64_t n_seqs, int64_t 
     if (m->law.ops->decode_curve != NULL) {
         struct bt_law_curve curve;
         a.kv = m->kv;
-        m->law.ops->decode_curve(m->law.self, &a, &curve);
-        lay_knots(&curve, m->scale, full, slide, out);
-        out->fixed_ps = m->attention_launches * m->node_ps;
+        if (m->law.ops->decode_curve(m->law.self, &a, &curve)) {
+            lay_knots(&curve, m->scale, full, slide, out);
+            out->fixed_ps = m->attention_launches * m->node_ps;
+        }
     }
 }
 

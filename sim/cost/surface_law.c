@@ -517,26 +517,22 @@ static double even_ps(const struct attention *t, const struct more *more, double
     return more->fixed_ps + none + (ps - none) * more->share;
 }
 
-static void decode_curve(const void *self, const struct bt_law_attention *a,
+static bool decode_curve(const void *self, const struct bt_law_attention *a,
                          struct bt_law_curve *out)
 {
     const struct surface_law *l = self;
     const struct attention *t = attention_of(l, a);
-    bool measured = t != NULL && t->decode != NULL;
-    double fixed = 0, slope = 0;
-    struct more more = {0, 1};
-    if (measured) {
-        more = decode_more(l, a);
-    } else {
-        l->roofline.ops->decode_ps(l->roofline.self, a, &fixed, &slope);
+    if (t == NULL || t->decode == NULL) {
+        return false;
     }
+    struct more more = decode_more(l, a);
     out->n = BT_LAW_KNOTS;
     for (int32_t i = 0; i < BT_LAW_KNOTS; i++) {
         out->ctx[i] = knot_ctx[i] * a->n_seqs;
-        out->ps[i] = measured ? even_ps(t, &more, (double)a->n_seqs, (double)knot_ctx[i])
-                              : fixed + slope * (double)out->ctx[i];
+        out->ps[i] = even_ps(t, &more, (double)a->n_seqs, (double)knot_ctx[i]);
     }
-    out->skew = measured && t->skew != NULL ? bt_skew_alpha(t->skew, 0, a->n_seqs, -1) : 0;
+    out->skew = t->skew != NULL ? bt_skew_alpha(t->skew, 0, a->n_seqs, -1) : 0;
+    return true;
 }
 
 /* Chunks in one kernel with decodes: each of mean length behind a mean prefix. */
