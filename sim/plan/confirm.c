@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOKS_FROM = 3, TRIES_MAX = 24 };
+enum { LOOKS_FROM = 3 };
 
 static const double ALPHA = 0.05; /* of all looks together */
 
@@ -16,8 +16,8 @@ static const double ALPHA = 0.05; /* of all looks together */
 struct verdict_at {
     bool holds;
     bool clear;
-    bool seen;                    /* a whole run was made: summary and statistics are there */
-    struct bt_trial_result first; /* of the first seed */
+    int32_t tried;                 /* last size of the climb */
+    struct bt_trial_result missed; /* of the first seed that did not hold */
     struct bt_plan_ci ci[BT_MAX_SLOS];
 };
 
@@ -48,7 +48,8 @@ static int32_t look(const struct bt_plan_spec *spec, double (*values)[BT_MAX_SLO
                                     .low_s = mean - half,
                                     .high_s = mean + half,
                                     .n_seeds = n,
-                                    .clear = mean + half <= limit_s || mean - half > limit_s};
+                                    .clear = (n >= 2 || !spec->seeds_vary) &&
+                                             (mean + half <= limit_s || mean - half > limit_s)};
         if (mean - half > limit_s) {
             answer = -1;
         } else if (mean + half > limit_s && answer > 0) {
@@ -56,6 +57,20 @@ static int32_t look(const struct bt_plan_spec *spec, double (*values)[BT_MAX_SLO
         }
     }
     return answer;
+}
+
+/* Seed k with all replicas. */
+static struct bt_trial trial_of(const struct finalist *f, int32_t k, int32_t replicas,
+                                double step_scale)
+{
+    return (struct bt_trial){.deploy = &f->deploy,
+                             .degrade_deploy =
+                                 f->deploy.config.degrade_model[0] != '\0' ? &f->degrade : NULL,
+                             .stream = &f->s->streams[k],
+                             .replicas = replicas,
+                             .rate_scale = 1,
+                             .step_scale = step_scale,
+                             .seed = f->s->spec->seed + (uint64_t)k};
 }
 
 /* All replicas, seed after seed, until the intervals are clear or the seeds run out. */
@@ -66,42 +81,36 @@ static enum bt_code decide(struct finalist *f, int32_t replicas, double step_sca
     double values[64][BT_MAX_SLOS];
     int32_t looks = f->s->n_streams - LOOKS_FROM + 1;
     double alpha = looks > 1 ? ALPHA / looks : ALPHA;
+    int32_t first_look = f->s->n_streams == 2 ? 2 : LOOKS_FROM;
     int32_t n_held = 0;
     *v = (struct verdict_at){0};
     for (int32_t k = 0; k < f->s->n_streams; k++) {
-        struct bt_trial t = {.deploy = &f->deploy,
-                             .degrade_deploy =
-                                 f->deploy.config.degrade_model[0] != '\0' ? &f->degrade : NULL,
-                             .stream = &f->s->streams[k],
-                             .replicas = replicas,
-                             .rate_scale = 1,
-                             .step_scale = step_scale,
-                             .seed = spec->seed + (uint64_t)k};
+        struct bt_trial t = trial_of(f, k, replicas, step_scale);
         struct bt_trial_result r;
         BT_TRY(bt_search_trial(f->s, &t, &r, k == 0 ? summary : NULL, err));
-        if (k == 0) {
-            v->first = r;
+        if (!r.holds && n_held == k) {
+            v->missed = r;
         }
         if (r.stopped) {
             /* Partial statistics say nothing about intervals; one such seed in the first two, or
              * more missed than held, is an answer. */
             if (k < 2 || n_held * 2 < k + 1) {
+                v->holds = v->clear = false;
                 return BT_OK;
             }
-            memcpy(r.slo_value_s, values[0], sizeof r.slo_value_s);
-            r.holds = false;
+            t.to_the_end = true;
+            BT_TRY(bt_search_trial(f->s, &t, &r, NULL, err));
         }
         memcpy(values[k], r.slo_value_s, sizeof values[k]);
         n_held += r.holds;
-        v->seen = true;
         int32_t n = k + 1;
         int32_t answer = look(spec, values, n, alpha, v->ci);
-        if (f->s->n_streams < LOOKS_FROM) {
+        if (!spec->seeds_vary) {
             v->holds = r.holds;
             v->clear = true;
-            continue;
+            return BT_OK;
         }
-        if (n >= LOOKS_FROM && answer != 0 && (n_held == n || n_held == 0)) {
+        if (n >= first_look && answer != 0 && (n_held == n || n_held == 0)) {
             v->holds = answer > 0 && n_held == n;
             v->clear = true;
             return BT_OK;
@@ -111,49 +120,87 @@ static enum bt_code decide(struct finalist *f, int32_t replicas, double step_sca
     return BT_OK;
 }
 
-/* Least size from `from` on that holds with this step scale; 0: none within the budget. */
-static enum bt_code least(struct finalist *f, int32_t from, double step_scale, int32_t *replicas,
-                          struct verdict_at *v, struct bt_summary *summary, struct bt_error *err)
+/* A size on trial in `least`. */
+struct sizing {
+    struct finalist *f;
+    double step_scale;
+    int32_t failed;             /* largest size known not to hold; floor - 1 */
+    int32_t held;               /* least size known to hold; 0: none */
+    struct verdict_at *v;       /* at `held`, or at the last size tried */
+    struct bt_summary *summary; /* likewise */
+};
+
+static enum bt_code try_size(struct sizing *z, int32_t replicas, struct bt_error *err)
 {
-    bool fixed = f->seat->c->config.replicas != BT_AUTO;
-    int32_t most = fixed ? from : f->seat->replicas_max;
-    int32_t n = from, failed = from - 1, step = 1;
-    *replicas = 0;
-    /* Climb in growing steps .. */
-    for (int32_t i = 0; i < TRIES_MAX; i++) {
-        BT_TRY(decide(f, n, step_scale, v, summary, err));
-        if (v->holds) {
-            *replicas = n;
-            break;
+    struct verdict_at w;
+    struct bt_summary *scratch = malloc(sizeof *scratch);
+    if (scratch == NULL) {
+        BT_FAIL(err, BT_ERR_NOMEM, 0, "plan: no memory for a summary");
+    }
+    enum bt_code code = decide(z->f, replicas, z->step_scale, &w, scratch, err);
+    if (code == BT_OK) {
+        if (w.holds || z->held == 0) {
+            *z->v = w;
+            *z->summary = *scratch;
         }
-        if (n >= most) {
+        if (w.holds) {
+            z->held = replicas;
+        } else {
+            z->failed = replicas;
+        }
+    }
+    free(scratch);
+    return code;
+}
+
+/* From `from` upwards in growing steps until one holds. */
+static enum bt_code climb(struct sizing *z, int32_t from, int32_t most, struct bt_error *err)
+{
+    int32_t step = 1;
+    for (int32_t n = from;;) {
+        BT_TRY(try_size(z, n, err));
+        z->v->tried = n;
+        if (z->held > 0 || n >= most) {
             return BT_OK;
         }
-        failed = n;
         n = most - n < step ? most : n + step;
         step *= 2;
     }
-    /* .. and close the gap by bisection. */
-    while (*replicas > 0 && *replicas - failed > 1) {
-        int32_t mid = failed + (*replicas - failed) / 2;
-        struct verdict_at w;
-        struct bt_summary *scratch = malloc(sizeof *scratch);
-        if (scratch == NULL) {
-            BT_FAIL(err, BT_ERR_NOMEM, 0, "plan: no memory for a summary");
-        }
-        enum bt_code code = decide(f, mid, step_scale, &w, scratch, err);
-        if (code == BT_OK && w.holds) {
-            *replicas = mid;
-            *v = w;
-            *summary = *scratch;
-        } else {
-            failed = mid;
-        }
-        free(scratch);
-        if (code != BT_OK) {
-            return code;
-        }
+}
+
+/* Sizes worth trying above one that should do, with steps so much slower: twice the work in
+ * proportion, and some for small numbers. Where more would be needed it is not capacity that lacks,
+ * but speed for a lone request. */
+static int32_t most_of(const struct finalist *f, int32_t from, double step_scale)
+{
+    double most = ceil(from * step_scale * step_scale) + from + 2;
+    return most < f->seat->replicas_max ? (int32_t)most : f->seat->replicas_max;
+}
+
+/* Least size of at least `floor` that holds with this step scale; *replicas 0: none within the
+ * budget and reason. One replica's share named `from`: routing may need more, or fewer. */
+static enum bt_code least(struct finalist *f, int32_t from, int32_t floor, double step_scale,
+                          int32_t *replicas, struct verdict_at *v, struct bt_summary *summary,
+                          struct bt_error *err)
+{
+    bool fixed = f->seat->c->config.replicas != BT_AUTO;
+    struct sizing z = {.f = f,
+                       .step_scale = step_scale,
+                       .failed = fixed ? from - 1 : floor - 1,
+                       .v = v,
+                       .summary = summary};
+    *replicas = 0;
+    BT_TRY(climb(&z, from, fixed ? from : most_of(f, from, step_scale), err));
+    /* Most shares are right, or nearly: down in growing steps .. */
+    for (int32_t step = 1; z.held == from && from - step > z.failed; step *= 2) {
+        from -= step;
+        BT_TRY(try_size(&z, from, err));
     }
+    /* .. and the gap closed by bisection. */
+    while (z.held - z.failed > 1) {
+        BT_TRY(try_size(&z, z.failed + (z.held - z.failed) / 2, err));
+    }
+    *replicas = z.held;
     return BT_OK;
 }
 
@@ -185,7 +232,8 @@ static void describe_held(const struct bt_plan_spec *spec, const struct bt_plan_
 }
 
 /* The outcome in words and as a verdict. */
-static void conclude(struct finalist *f, int32_t central, int32_t safe, const struct verdict_at *v)
+static void conclude(struct finalist *f, int32_t central, int32_t safe, int32_t tried,
+                     const struct verdict_at *v)
 {
     struct bt_plan_candidate *c = f->seat->c;
     const struct bt_plan_spec *spec = f->s->spec;
@@ -204,14 +252,16 @@ static void conclude(struct finalist *f, int32_t central, int32_t safe, const st
     } else if (safe > 0) {
         c->verdict = BT_MARGINAL;
         snprintf(c->reason, sizeof c->reason,
-                 "%s; the interval over %d seeds is not clear of the limit", held,
-                 v->ci[0].n_seeds);
+                 v->ci[0].n_seeds > 1 ? "%s; the interval over %d seeds is not clear of the limit"
+                                      : "%s; %d seed alone has no interval",
+                 held, v->ci[0].n_seeds);
     } else {
         c->verdict = BT_MARGINAL;
         snprintf(c->reason, sizeof c->reason,
-                 c->step_error < 0 ? "%s; the error of the step times is unknown"
-                                   : "%s; does not hold with steps %d%% slower within the budget",
-                 held, percent);
+                 c->step_error < 0
+                     ? "%s; the error of the step times is unknown"
+                     : "%s; does not hold with steps %d%% slower on up to %d replicas",
+                 held, percent, tried);
     }
     if (unknown) {
         size_t at = strlen(c->reason);
@@ -227,25 +277,28 @@ static enum bt_code confirm(struct finalist *f, struct bt_error *err)
     int32_t central = 0;
     c->stage = BT_STAGE_FINAL;
     c->simulated = true;
-    BT_TRY(least(f, c->replicas, 1, &central, &v, c->summary, err));
+    BT_TRY(least(f, c->replicas, f->seat->replicas_min, 1, &central, &v, c->summary, err));
     if (central == 0) {
         char text[160];
-        bt_search_describe(f->s->spec, &v.first, text, sizeof text);
+        bt_search_describe(f->s->spec, &v.missed, text, sizeof text);
         snprintf(c->reason, sizeof c->reason,
-                 "held on one replica's share, but with all replicas and routing %s", text);
+                 "held on one replica's share, but with all replicas and routing %s; up to %d "
+                 "replicas were tried",
+                 text, v.tried);
+        bt_search_price(f->seat, v.tried);
         c->verdict = BT_INFEASIBLE;
         f->seat->open = false;
         costs(c);
         return BT_OK;
     }
     int32_t safe = 0;
+    struct verdict_at w = {0};
     if (c->step_error >= 0) {
-        struct verdict_at w;
         struct bt_summary *scratch = malloc(sizeof *scratch);
         if (scratch == NULL) {
             BT_FAIL(err, BT_ERR_NOMEM, 0, "plan: no memory for a summary");
         }
-        enum bt_code code = least(f, central, 1 + c->step_error, &safe, &w, scratch, err);
+        enum bt_code code = least(f, central, central, 1 + c->step_error, &safe, &w, scratch, err);
         free(scratch);
         if (code != BT_OK) {
             return code;
@@ -263,7 +316,7 @@ static enum bt_code confirm(struct finalist *f, struct bt_error *err)
     double context = f->s->streams[0].prompt_mean + 0.5 * f->s->streams[0].output_mean;
     c->acceptance_break_even =
         bt_break_even_acceptance(&f->deploy, c->summary->running_mean / size, context);
-    conclude(f, central, safe, &v);
+    conclude(f, central, safe, w.tried, &v);
     return BT_OK;
 }
 

@@ -113,19 +113,29 @@ static enum bt_code examine(struct bt_search *s, struct bt_seat *seat, struct bt
     return BT_OK;
 }
 
+/* A share of fewer requests may be a lucky one: all replicas are run instead. */
+enum { SHARE_MIN = 64 };
+
+static struct bt_trial share_of(const struct bt_search *s, const struct bt_deploy *d,
+                                const struct bt_deploy *degrade, int32_t replicas)
+{
+    const struct bt_stream *stream = &s->streams[0];
+    return (struct bt_trial){.deploy = d,
+                             .degrade_deploy = d->config.degrade_model[0] != '\0' ? degrade : NULL,
+                             .stream = stream,
+                             .replicas = replicas,
+                             .one_share = stream->n_requests / replicas >= SHARE_MIN,
+                             .rate_scale = 1,
+                             .step_scale = 1,
+                             .seed = s->spec->seed};
+}
+
 /* One replica's share, central step times, first seed. */
 static enum bt_code try_share(struct bt_search *s, struct bt_seat *seat, const struct bt_deploy *d,
                               const struct bt_deploy *degrade, int32_t replicas,
                               struct bt_trial_result *r, struct bt_error *err)
 {
-    struct bt_trial t = {.deploy = d,
-                         .degrade_deploy = d->config.degrade_model[0] != '\0' ? degrade : NULL,
-                         .stream = &s->streams[0],
-                         .replicas = replicas,
-                         .one_share = true,
-                         .rate_scale = 1,
-                         .step_scale = 1,
-                         .seed = s->spec->seed};
+    struct bt_trial t = share_of(s, d, degrade, replicas);
     BT_TRY(bt_search_trial(s, &t, r, NULL, err));
     seat->c->bottleneck = r->bottleneck;
     return BT_OK;
@@ -151,6 +161,24 @@ static enum bt_code bisect(struct bt_search *s, struct bt_seat *seat, const stru
     return BT_OK;
 }
 
+/* Why no size will do. */
+static void refuse(const struct bt_search *s, struct bt_seat *seat, const struct bt_trial_result *r,
+                   int32_t replicas, bool futile)
+{
+    char text[160];
+    bt_search_describe(s->spec, r, text, sizeof text);
+    bt_search_price(seat, replicas);
+    bool fixed = seat->c->config.replicas != BT_AUTO;
+    if (r->hopeless) {
+        snprintf(seat->c->reason, sizeof seat->c->reason, "%s, with any number of replicas", text);
+    } else {
+        snprintf(seat->c->reason, sizeof seat->c->reason, "%s with %d replicas%s", text, replicas,
+                 futile  ? ", hardly one request on each: more do not help"
+                 : fixed ? ""
+                         : ", all that the budget allows");
+    }
+}
+
 /* From replicas_min upwards in growing steps to the first that holds, then back by bisection. */
 static enum bt_code climb(struct bt_search *s, struct bt_seat *seat, const struct bt_deploy *d,
                           const struct bt_deploy *degrade, struct bt_error *err)
@@ -159,6 +187,7 @@ static enum bt_code climb(struct bt_search *s, struct bt_seat *seat, const struc
     int32_t low = seat->replicas_min - 1;
     int32_t n = fixed ? seat->c->config.replicas : seat->replicas_min;
     int32_t step = 1;
+    struct bt_growth growth = {0};
     for (;;) {
         struct bt_trial_result r;
         BT_TRY(try_share(s, seat, d, degrade, n, &r, err));
@@ -170,12 +199,13 @@ static enum bt_code climb(struct bt_search *s, struct bt_seat *seat, const struc
             }
             return bisect(s, seat, d, degrade, low, n, err);
         }
-        if (fixed || n >= seat->replicas_max) {
-            char text[160];
-            bt_search_describe(s->spec, &r, text, sizeof text);
-            bt_search_price(seat, n);
-            snprintf(seat->c->reason, sizeof seat->c->reason, "%s with %d replicas%s", text, n,
-                     fixed ? "" : ", all that the budget allows");
+        struct bt_trial t = share_of(s, d, degrade, n);
+        bool futile = false;
+        if (!fixed && n < seat->replicas_max) {
+            BT_TRY(bt_search_is_futile(s, &growth, &t, &r, &futile, err));
+        }
+        if (fixed || n >= seat->replicas_max || futile) {
+            refuse(s, seat, &r, n, futile);
             return set_aside(seat, BT_STAGE_SLO);
         }
         low = n;

@@ -44,7 +44,7 @@ static enum bt_code probe(struct hunt *h, double scale, bool *holds, struct bt_e
     memcpy(p.slo_value_s, r.slo_value_s, sizeof p.slo_value_s);
     memcpy(p.met_fraction, r.met_fraction, sizeof p.met_fraction);
     h->out->unservable_fraction = r.unservable_fraction;
-    h->out->hopeless = h->out->hopeless || bt_trial_is_hopeless(h->spec, &r);
+    h->out->hopeless = h->out->hopeless || r.hopeless;
     insert_probe(h->out, &p);
     bool first_bad = !r.holds && !(h->out->first_bad_req_per_s <= p.rate_req_per_s);
     if (first_bad) {

@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Requests that number so few on a replica hardly slow each other; so much larger a deployment must
+ * then miss by less than this share of what the smaller one did, or growing leads nowhere. */
+static const double CROWD_MIN = 1.5, GROWTH_MIN = 1.5, GROWTH_GAIN = 0.9;
+
 enum { SEEDS_DEFAULT = 8, SEEDS_MAX = 64, FINALISTS_DEFAULT = 12 };
 
 const char *bt_verdict_name(enum bt_verdict v)
@@ -125,6 +129,37 @@ enum bt_code bt_search_trial(struct bt_search *s, const struct bt_trial *t,
     return code;
 }
 
+/* What more replicas should lessen. */
+static double badness_of(const struct bt_plan_spec *spec, const struct bt_trial_result *r)
+{
+    if (r->broken_slo < 0) {
+        return r->kv_peak_fraction;
+    }
+    enum bt_stat stat = spec->slos[r->broken_slo].stat;
+    double v = stat == BT_STAT_MEAN || stat == BT_STAT_MAX ? r->slo_value_s[r->broken_slo]
+                                                           : 1 - r->met_fraction[r->broken_slo];
+    return isnan(v) ? INFINITY : v;
+}
+
+enum bt_code bt_search_is_futile(struct bt_search *s, struct bt_growth *g, const struct bt_trial *t,
+                                 struct bt_trial_result *r, bool *futile, struct bt_error *err)
+{
+    *futile = r->hopeless;
+    if (r->hopeless || r->crowd > CROWD_MIN || t->replicas < GROWTH_MIN * g->replicas) {
+        return BT_OK;
+    }
+    if (r->stopped) {
+        struct bt_trial whole = *t;
+        whole.to_the_end = true;
+        BT_TRY(bt_search_trial(s, &whole, r, NULL, err));
+    }
+    double badness = badness_of(s->spec, r);
+    *futile = r->hopeless || (g->replicas > 0 && g->broken_slo == r->broken_slo &&
+                              badness >= GROWTH_GAIN * g->badness);
+    *g = (struct bt_growth){t->replicas, r->broken_slo, badness};
+    return BT_OK;
+}
+
 void bt_search_settled(struct bt_search *s, int64_t n)
 {
     (void)pthread_mutex_lock(&s->lock);
@@ -158,11 +193,12 @@ void bt_search_describe(const struct bt_plan_spec *spec, const struct bt_trial_r
         return;
     }
     const struct bt_slo *slo = &spec->slos[r->broken_slo];
-    if (bt_trial_is_hopeless(spec, r)) {
-        snprintf(out, out_bytes,
-                 "%s.%s cannot hold: %.1f%% of the requests are over max_model_len or the KV pool",
-                 bt_slo_metric_name(slo->metric), bt_stat_name(slo->stat),
-                 100 * r->unservable_fraction);
+    if (r->hopeless) {
+        snprintf(
+            out, out_bytes,
+            "%s.%s cannot hold: %s%.1f%% of the requests are over max_model_len or the KV pool",
+            bt_slo_metric_name(slo->metric), bt_stat_name(slo->stat), r->stopped ? "at least " : "",
+            100 * r->unservable_fraction);
         return;
     }
     double limit_s = (double)slo->limit_ns / 1e9;

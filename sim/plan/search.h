@@ -55,6 +55,21 @@ BT_NODISCARD enum bt_code bt_search_trial(struct bt_search *s, const struct bt_t
                                           struct bt_trial_result *out, struct bt_summary *summary,
                                           struct bt_error *err);
 
+/* Whether growing still helps one candidate; starts zeroed. */
+struct bt_growth {
+    int32_t replicas; /* of the trial remembered; 0: none yet */
+    int32_t broken_slo;
+    double badness;
+};
+
+/* After a trial that does not hold: *futile says that no number of replicas can mend it. Either
+ * requests that no replica may serve are too many, or requests are nearly alone on their replicas
+ * and yet a far smaller number of these did as well. A trial that was stopped may be run to its end
+ * into *r. */
+BT_NODISCARD enum bt_code bt_search_is_futile(struct bt_search *s, struct bt_growth *g,
+                                              const struct bt_trial *t, struct bt_trial_result *r,
+                                              bool *futile, struct bt_error *err);
+
 /* One more candidate is settled: tells the caller's progress. */
 void bt_search_settled(struct bt_search *s, int64_t n);
 

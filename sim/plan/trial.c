@@ -12,6 +12,7 @@ struct watch {
     int64_t missed[BT_MAX_SLOS];     /* so far */
     int64_t missed_max[BT_MAX_SLOS]; /* more than this many: not held */
     int64_t met[BT_MAX_SLOS];
+    int64_t unservable; /* too long, or more KV than the whole pool */
     bool lost;
 };
 
@@ -61,6 +62,7 @@ static void on_record(void *ctx, const struct bt_req_record *r)
     if (r->arrival_ns < w->warmup_until_ns) {
         return;
     }
+    w->unservable += r->reject == BT_REJECT_OVER_LENGTH || r->reject == BT_REJECT_NEVER_FITS;
     for (int32_t i = 0; i < w->spec->n_slos; i++) {
         const struct bt_slo *slo = &w->spec->slos[i];
         bool served = r->outcome == BT_OUTCOME_FINISHED;
@@ -95,16 +97,15 @@ static double statistic(const struct bt_summary *s, const struct bt_slo *slo)
     return bt_dist_stat((const struct bt_dist *)((const char *)s + at[slo->metric]), slo->stat);
 }
 
-static void judge(const struct bt_plan_spec *spec, const struct watch *w, bool stopped,
-                  const struct bt_summary *s, struct bt_trial_result *out)
+static void judge(const struct bt_plan_spec *spec, const struct watch *w, int32_t n_simulated,
+                  bool stopped, const struct bt_summary *s, struct bt_trial_result *out)
 {
     out->holds = true;
     out->broken_slo = -1;
     out->stopped = stopped;
     out->bottleneck = s->bottleneck;
-    int64_t unservable =
-        s->rejected_by[BT_REJECT_OVER_LENGTH] + s->rejected_by[BT_REJECT_NEVER_FITS];
-    out->unservable_fraction = s->arrived > 0 ? (double)unservable / (double)s->arrived : 0;
+    out->crowd = (s->running_mean + s->waiting_mean + s->swapped_mean) / n_simulated;
+    out->unservable_fraction = w->n_counted > 0 ? (double)w->unservable / (double)w->n_counted : 0;
     out->kv_peak_fraction =
         s->kv_blocks_total > 0 ? (double)s->kv_blocks_peak / (double)s->kv_blocks_total : 0;
     for (int32_t i = 0; i < spec->n_slos; i++) {
@@ -116,9 +117,13 @@ static void judge(const struct bt_plan_spec *spec, const struct watch *w, bool s
          * does. */
         bool kept = isnan(v) ? slo->metric == BT_SLO_TPOT || slo->metric == BT_SLO_ITL
                              : v <= (double)slo->limit_ns / 1e9;
-        bool enough = w->n_counted - w->met[i] <= w->missed_max[i];
-        if ((!kept || !enough) && out->broken_slo < 0) {
+        /* Of a run that was stopped only what has missed counts: the rest might yet have kept the
+         * limit. */
+        int64_t missed = stopped ? w->missed[i] : w->n_counted - w->met[i];
+        bool broken = missed > w->missed_max[i] || (!stopped && !kept);
+        if (broken && out->broken_slo < 0) {
             out->broken_slo = i;
+            out->hopeless = w->unservable > w->missed_max[i];
             out->holds = false;
         }
     }
@@ -127,12 +132,6 @@ static void judge(const struct bt_plan_spec *spec, const struct watch *w, bool s
         out->holds = false;
         out->headroom_broken = true;
     }
-}
-
-bool bt_trial_is_hopeless(const struct bt_plan_spec *spec, const struct bt_trial_result *r)
-{
-    return r->broken_slo >= 0 &&
-           r->unservable_fraction > 1 - share_needed(spec->slos[r->broken_slo].stat);
 }
 
 static int64_t warmup_until(const struct bt_plan_spec *spec, const struct bt_trial *t)
@@ -207,7 +206,8 @@ enum bt_code bt_trial_run(const struct bt_plan_spec *spec, const struct bt_plan_
         code = bt_sim_run(&opts, result, err);
     }
     if (code == BT_OK) {
-        judge(spec, &w, result->stopped, &result->summary, out);
+        judge(spec, &w, trial->one_share ? 1 : trial->replicas, result->stopped, &result->summary,
+              out);
         if (summary != NULL) {
             *summary = result->summary;
         }

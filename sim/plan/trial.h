@@ -37,14 +37,13 @@ struct bt_trial_result {
     bool headroom_broken;
     double slo_value_s[BT_MAX_SLOS];
     double met_fraction[BT_MAX_SLOS]; /* of all that arrived after the warm-up */
-    double unservable_fraction; /* of all that arrived: over the length, or more KV than the pool */
+    double unservable_fraction; /* as met_fraction: over the length, or more KV than the pool; at
+                                   least so many where the run was stopped */
+    bool hopeless;              /* .. and they alone break the first broken limit */
     enum bt_bottleneck bottleneck;
     double kv_peak_fraction;
+    double crowd; /* requests on a replica, running or waiting, time-averaged */
 };
-
-/* Whether what no load can mend has broken the first broken limit: too many requests that can never
- * be served. */
-bool bt_trial_is_hopeless(const struct bt_plan_spec *spec, const struct bt_trial_result *r);
 
 /* Runs it. `summary` may be NULL. Errors are those of bt_sim_run. */
 BT_NODISCARD enum bt_code bt_trial_run(const struct bt_plan_spec *spec,

@@ -18,15 +18,19 @@ enum { N_CANDIDATES = 24 };
 /* Two GPUs, three weight formats, two KV formats, two block sizes. */
 struct world {
     double rate_per_s;
+    double cv;             /* > 0: Gamma arrivals */
+    int32_t max_model_len; /* 0: the model's */
+    uint64_t calm_seed;    /* > 0: any other has `rush` times the rate */
+    double rush;
     bool int8_unknown; /* accuracy of int8 weights is not known */
     bool no_int4_on_a100;
 };
 
 static void config_at(void *ctx, int64_t i, struct bt_config *c)
 {
-    (void)ctx;
     static const char *const gpus[] = {"h200", "a100"};
     bt_config_init(c);
+    c->max_model_len = ((const struct world *)ctx)->max_model_len;
     snprintf(c->model, sizeof c->model, "llama-2-7b");
     snprintf(c->gpu, sizeof c->gpu, "%s", gpus[i % 2]);
     static const int32_t weights[] = {BT_WEIGHT_FP16, BT_WEIGHT_INT8, BT_WEIGHT_INT4_G128};
@@ -106,7 +110,13 @@ static struct bt_workload_spec workload_of(double rate_per_s)
 static enum bt_code make_source(void *ctx, uint64_t seed, struct bt_source **out,
                                 struct bt_error *err)
 {
-    struct bt_workload_spec w = workload_of(((const struct world *)ctx)->rate_per_s);
+    const struct world *world = ctx;
+    bool rush = world->calm_seed > 0 && seed != world->calm_seed;
+    struct bt_workload_spec w = workload_of(world->rate_per_s * (rush ? world->rush : 1));
+    if (world->cv > 0) {
+        w.arrival = BT_ARRIVAL_GAMMA;
+        w.cv = world->cv;
+    }
     return bt_source_create(&w, seed, out, err);
 }
 
@@ -389,4 +399,149 @@ Test(plan, bad_questions_are_named)
     spec = spec_of();
     spec.n_candidates = 0;
     cr_expect_eq(bt_plan_search(&spec, &env, &a, &err), BT_ERR_ARG);
+}
+
+/* One replica or sixty thousand: what is too long for the model stays refused. */
+Test(plan, growing_ends_where_it_cannot_help)
+{
+    struct world w = {.rate_per_s = 30, .max_model_len = 700};
+    struct bt_plan_spec spec = spec_of();
+    spec.seeds_max = 1;
+    struct bt_plan_answer a = search(&spec, &w);
+    cr_expect_eq(a.best, -1);
+    cr_expect_leq(a.simulations, 12 * N_CANDIDATES);
+    for (int32_t i = 0; i < a.n_candidates; i++) {
+        const struct bt_plan_candidate *c = &a.candidates[i];
+        cr_expect_eq(c->stage, BT_STAGE_SLO);
+        cr_expect_leq(c->replicas, 16);
+        cr_expect_not_null(strstr(c->reason, "over max_model_len"), "%s", c->reason);
+    }
+    bt_plan_answer_fini(&a);
+}
+
+/* Limits that a lone request only just misses: its bound allows them, no size holds them. */
+Test(plan, growing_ends_where_requests_are_alone, .timeout = 60)
+{
+    struct world w = {.rate_per_s = 20};
+    struct bt_plan_spec spec = spec_of();
+    spec.seeds_max = 1;
+    for (int32_t ms = 1000; ms <= 1200; ms += 200) {
+        const struct bt_slo tight = {
+            .metric = BT_SLO_E2E, .stat = BT_STAT_P90, .limit_ns = (int64_t)ms * 1000000};
+        spec.slos = &tight;
+        spec.n_slos = 1;
+        struct bt_plan_answer a = search(&spec, &w);
+        for (int32_t i = 0; i < a.n_candidates; i++) {
+            cr_expect_leq(a.candidates[i].replicas, 200, "%s", a.candidates[i].reason);
+        }
+        bt_plan_answer_fini(&a);
+    }
+}
+
+/* All replicas with routing do better than one of them on every N-th request of a bursty stream,
+ * or worse: the size is the least that holds with all of them. */
+Test(plan, what_is_confirmed_is_the_least_that_holds_with_routing, .timeout = 60)
+{
+    struct world w = {.rate_per_s = 60, .cv = 4};
+    struct bt_plan_env env = env_of(&w);
+    struct bt_plan_spec spec = spec_of();
+    spec.seeds_vary = false;
+    struct bt_plan_answer a = search(&spec, &w);
+    struct bt_source *source = NULL;
+    struct bt_stream stream;
+    cr_assert_eq(make_source(&w, spec.seed, &source, NULL), BT_OK);
+    cr_assert_eq(bt_stream_read(source, &stream, NULL), BT_OK);
+    bt_source_destroy(source);
+    int32_t n_checked = 0;
+    for (int32_t i = 0; i < a.n_candidates; i++) {
+        const struct bt_plan_candidate *c = &a.candidates[i];
+        if (!c->simulated || c->verdict == BT_INFEASIBLE) {
+            continue;
+        }
+        struct bt_deploy d, degrade;
+        cr_assert_eq(bt_plan_deploy(&env, &c->config, &d, &degrade, NULL), BT_OK);
+        /* Feasible: with slower steps; else as predicted. */
+        double scale = c->verdict == BT_FEASIBLE ? 1 + c->step_error : 1;
+        for (int32_t n = c->replicas; n >= 1 && n >= c->replicas - 1; n--) {
+            struct bt_trial t = {.deploy = &d,
+                                 .stream = &stream,
+                                 .replicas = n,
+                                 .rate_scale = 1,
+                                 .step_scale = scale,
+                                 .seed = spec.seed};
+            struct bt_trial_result r;
+            cr_assert_eq(bt_trial_run(&spec, &env, &t, &r, NULL, NULL), BT_OK);
+            cr_expect_eq(r.holds, n == c->replicas, "%s: %d replicas of %d: %s", c->config.gpu, n,
+                         c->replicas, c->reason);
+        }
+        bt_deploy_fini(&d);
+        n_checked++;
+    }
+    cr_expect_gt(n_checked, 0);
+    bt_stream_fini(&stream);
+    bt_plan_answer_fini(&a);
+}
+
+/* A limit is blamed only when it is broken, and a seed that fails is heard. */
+Test(plan, a_second_seed_that_fails_is_an_answer, .timeout = 60)
+{
+    struct world w = {.rate_per_s = 20, .calm_seed = 3, .rush = 20};
+    struct bt_plan_spec spec = spec_of();
+    spec.budget_cards = 1;
+    for (int32_t seeds = 2; seeds <= 4; seeds += 2) {
+        spec.seeds_max = seeds;
+        struct bt_plan_answer a = search(&spec, &w);
+        cr_expect_eq(a.best, -1);
+        for (int32_t i = 0; i < a.n_candidates; i++) {
+            const struct bt_plan_candidate *c = &a.candidates[i];
+            if (c->simulated) {
+                cr_expect_eq(c->verdict, BT_INFEASIBLE, "%s", c->reason);
+                cr_expect_null(strstr(c->reason, "the limits hold"), "%s", c->reason);
+            }
+        }
+        bt_plan_answer_fini(&a);
+    }
+}
+
+Test(plan, one_seed_of_generated_load_is_no_interval)
+{
+    struct world w = {.rate_per_s = 20};
+    struct bt_plan_spec spec = spec_of();
+    spec.seeds_max = 1;
+    struct bt_plan_answer a = search(&spec, &w);
+    cr_expect_eq(a.best, -1);
+    cr_expect_eq(a.candidates[0].verdict, BT_MARGINAL);
+    cr_expect_not_null(strstr(a.candidates[0].reason, "1 seed alone has no interval"), "%s",
+                       a.candidates[0].reason);
+    bt_plan_answer_fini(&a);
+}
+
+/* A run that is stopped has not yet served most requests; that is no fault of the other limits. */
+Test(plan, the_limit_that_broke_is_the_one_named)
+{
+    struct world w = {.rate_per_s = 60};
+    struct bt_plan_env env = env_of(&w);
+    static const struct bt_slo slos[] = {
+        {.metric = BT_SLO_TTFT, .stat = BT_STAT_P95, .limit_ns = 60000000000},
+        {.metric = BT_SLO_E2E, .stat = BT_STAT_P95, .limit_ns = 100000000},
+    };
+    struct bt_plan_spec spec = spec_of();
+    spec.slos = slos;
+    struct bt_source *source = NULL;
+    struct bt_stream stream;
+    cr_assert_eq(make_source(&w, 3, &source, NULL), BT_OK);
+    cr_assert_eq(bt_stream_read(source, &stream, NULL), BT_OK);
+    bt_source_destroy(source);
+    struct bt_config c;
+    config_at(&w, 0, &c);
+    struct bt_deploy d, degrade;
+    cr_assert_eq(bt_plan_deploy(&env, &c, &d, &degrade, NULL), BT_OK);
+    struct bt_trial t = {
+        .deploy = &d, .stream = &stream, .replicas = 1, .rate_scale = 1, .step_scale = 1};
+    struct bt_trial_result r;
+    cr_assert_eq(bt_trial_run(&spec, &env, &t, &r, NULL, NULL), BT_OK);
+    cr_expect(r.stopped);
+    cr_expect_eq(r.broken_slo, 1);
+    bt_deploy_fini(&d);
+    bt_stream_fini(&stream);
 }
