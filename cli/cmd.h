@@ -22,6 +22,7 @@ extern const struct bt_command bt_cmd_help;
 extern const struct bt_command bt_cmd_memory;
 extern const struct bt_command bt_cmd_plan;
 extern const struct bt_command bt_cmd_plot;
+extern const struct bt_command bt_cmd_quantize;
 extern const struct bt_command bt_cmd_replay;
 extern const struct bt_command bt_cmd_run;
 extern const struct bt_command bt_cmd_simulate;

@@ -135,6 +135,12 @@ static void embed(struct bt_decoder *d, const struct piece *p)
         bt_linear_row_f32(&d->model->embed, p->ids[i], s->x + (size_t)i * (size_t)a->hidden);
     }
     bt_cpu_round(s->x, (int64_t)p->n_rows * a->hidden, d->residual);
+}
+
+static void find_angles(struct bt_decoder *d, const struct piece *p)
+{
+    const struct bt_arch *a = &d->model->config.arch;
+    struct bt_cpu_scratch *s = d->scratch;
     for (int32_t i = 0; i < p->n_segments; i++) {
         const struct bt_cpu_segment *seg = &s->segments[i];
         for (int32_t j = 0; j < seg->n_rows; j++) {
@@ -285,18 +291,30 @@ static struct piece next_piece(struct bt_decoder *d, const struct bt_cpu_batch *
 void bt_decoder_forward(struct bt_decoder *d, const struct bt_cpu_batch *batch, int32_t n_layers)
 {
     const struct bt_arch *a = &d->model->config.arch;
-    BT_ASSERT(n_layers > 0 && n_layers <= a->n_layers);
+    BT_ASSERT(n_layers > 0 && n_layers <= a->n_layers && batch->first_layer <= n_layers);
+    BT_ASSERT(batch->first_layer == 0 || batch->residual != NULL);
+    size_t hidden = (size_t)a->hidden;
     struct norm_shape shape = norms_of(a);
     int32_t seg_i = 0;
     int32_t done = 0;
     for (int32_t row = 0; row < batch->n_rows;) {
         struct piece p = next_piece(d, batch, row, &seg_i, &done);
         BT_ASSERT(p.n_rows > 0);
-        embed(d, &p);
-        for (int32_t i = 0; i < n_layers; i++) {
+        float *residual = batch->residual == NULL ? NULL : batch->residual + (size_t)row * hidden;
+        size_t residual_bytes = (size_t)p.n_rows * hidden * sizeof *residual;
+        if (batch->first_layer > 0) {
+            memcpy(d->scratch->x, residual, residual_bytes);
+        } else {
+            embed(d, &p);
+        }
+        find_angles(d, &p);
+        for (int32_t i = batch->first_layer; i < n_layers; i++) {
             const float *norms = d->norms + shape.layer * i;
             attention_block(d, &p, i, norms);
             mlp_block(d, &p, i, norms + shape.mlp);
+        }
+        if (residual != NULL) {
+            memcpy(residual, d->scratch->x, residual_bytes);
         }
         emit_states(d, &p, d->norms + shape.layer * a->n_layers, batch->out);
         row += p.n_rows;

@@ -87,10 +87,13 @@ struct bt_cpu_batch {
     const struct bt_cpu_segment *segments; /* cover the rows in order */
     const int32_t *out_row; /* [n_rows]: row of `out` for the token's state, -1: not wanted */
     float *out;             /* [.., hidden]: final normalised hidden states */
+    int32_t first_layer;    /* > 0: those before it have run, and residual says what came out */
+    float
+        *residual; /* [n_rows, hidden]: read when first_layer > 0, and written; may be NULL else */
 };
 
-/* Runs layers 0 .. n_layers - 1 (n_layers <= the model's), writes their KV and the wanted states.
- */
+/* Runs layers first_layer .. n_layers - 1 (n_layers <= the model's), writes their KV and the wanted
+ * states. */
 void bt_decoder_forward(struct bt_decoder *d, const struct bt_cpu_batch *batch, int32_t n_layers);
 
 /* logits [m, vocab] of m final states. */

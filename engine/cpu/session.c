@@ -85,9 +85,9 @@ void bt_cpu_session_destroy(struct bt_cpu_session *s)
     }
 }
 
-/* Leaves the states of tokens first .. n - 1 in s->states. */
-static enum bt_code states_of(struct bt_cpu_session *s, const int32_t *ids, int32_t n, int32_t from,
-                              int32_t first, struct bt_error *err)
+/* Checks the tokens and wants the states of first .. n - 1. */
+static enum bt_code take_ids(struct bt_cpu_session *s, const int32_t *ids, int32_t n, int32_t from,
+                             int32_t first, struct bt_error *err)
 {
     const struct bt_arch *a = &s->decoder.model->config.arch;
     BT_ASSERT(n > 0 && from >= 0 && first >= 0);
@@ -102,6 +102,15 @@ static enum bt_code states_of(struct bt_cpu_session *s, const int32_t *ids, int3
         }
         s->out_row[i] = i < first ? -1 : i - first;
     }
+    return BT_OK;
+}
+
+/* Leaves the states of tokens first .. n - 1 in s->states. */
+static enum bt_code states_of(struct bt_cpu_session *s, const int32_t *ids, int32_t n, int32_t from,
+                              int32_t first, struct bt_error *err)
+{
+    const struct bt_arch *a = &s->decoder.model->config.arch;
+    BT_TRY(take_ids(s, ids, n, from, first, err));
     struct bt_cpu_segment seg = {.n_rows = n, .pos0 = from, .blocks = s->blocks};
     struct bt_cpu_batch batch = {
         .n_rows = n,
@@ -122,6 +131,26 @@ enum bt_code bt_cpu_session_run(struct bt_cpu_session *s, const int32_t *ids, in
     if (logits != NULL && first < n) {
         bt_decoder_logits(&s->decoder, s->states, n - first, logits);
     }
+    return BT_OK;
+}
+
+enum bt_code bt_cpu_session_layers(struct bt_cpu_session *s, const int32_t *ids, int32_t n,
+                                   int32_t first, int32_t until, float *residual,
+                                   struct bt_error *err)
+{
+    BT_TRY(take_ids(s, ids, n, 0, n, err));
+    struct bt_cpu_segment seg = {.n_rows = n, .blocks = s->blocks};
+    struct bt_cpu_batch batch = {
+        .n_rows = n,
+        .n_segments = 1,
+        .ids = ids,
+        .segments = &seg,
+        .out_row = s->out_row,
+        .out = s->states,
+        .first_layer = first,
+        .residual = residual,
+    };
+    bt_decoder_forward(&s->decoder, &batch, until);
     return BT_OK;
 }
 

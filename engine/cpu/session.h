@@ -37,6 +37,13 @@ BT_NODISCARD enum bt_code bt_cpu_session_run(struct bt_cpu_session *s, const int
                                              int32_t n, int32_t from, int32_t first, float *logits,
                                              struct bt_error *err);
 
+/* Runs layers first .. until - 1 alone on a whole sequence of n tokens from position 0. residual
+ * [n, hidden]: what the layers before `first` gave (not read when first is 0), and what these give.
+ * first == until, the model's layers, only taps the final normalised states. Errors as run. */
+BT_NODISCARD enum bt_code bt_cpu_session_layers(struct bt_cpu_session *s, const int32_t *ids,
+                                                int32_t n, int32_t first, int32_t until,
+                                                float *residual, struct bt_error *err);
+
 struct bt_cpu_score {
     int32_t n_predictions; /* n - 1 */
     int32_t n_correct;     /* the likeliest token was the right one; ties to the lower id */
