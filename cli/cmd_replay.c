@@ -3,6 +3,7 @@
 #include "cli/config_opts.h"
 #include "cli/figures.h"
 #include "cli/metrics_json.h"
+#include "cli/real.h"
 #include "cli/record.h"
 #include "cli/replay_compare.h"
 #include "cli/run_table.h"
@@ -207,6 +208,7 @@ static enum bt_code one_run(struct bt_cli *cli, struct replay *r, struct bt_erro
                            ? INT64_MAX
                            : BT_STORE_REQUESTS_MAX,
         .keep_samples = r->run.timeseries != NULL || bt_args_given(&cli->args, "plots"),
+        .recording = bt_args_text(&cli->args, "recording"),
         .label = "replay"};
     struct bt_simulation s;
     BT_TRY(bt_simulation_run(cli, &r->world, &opts, &s, err));
@@ -270,10 +272,21 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
         BT_FAIL(err, BT_ERR_ARG, 0,
                 "--replicas: expected a number, got auto (berth plan finds the number)");
     }
+    bool real = r.run.executor != BT_EXECUTOR_SIM;
+    bt_real_default_gpu(&r.run, &r.config);
+    if (real && bt_args_given(&cli->args, "max-rate")) {
+        BT_FAIL(err, BT_ERR_ARG, 0, "--max-rate: many runs of the trace; a simulation makes them");
+    }
+    if (!real && bt_args_given(&cli->args, "recording")) {
+        BT_FAIL(err, BT_ERR_ARG, 0, "--recording: is of a real run (--executor cpu)");
+    }
     BT_TRY(bt_world_open(cli, &r.world, err));
     enum bt_code code = bt_config_check(&r.config, err);
     if (code == BT_OK) {
         code = bt_world_use_trace(&r.world, r.trace_path, &opts, err);
+    }
+    if (code == BT_OK) {
+        code = bt_real_configure(&r.world, &r.run, &r.config, err);
     }
     if (code == BT_OK) {
         code =
@@ -288,6 +301,10 @@ static const struct bt_opt OPTS[] = {
     {.name = "max-rate",
      .kind = BT_OPT_FLAG,
      .help = "find the rate at which the SLOs break, with time compressed copies of the trace"},
+    {.name = "recording",
+     .kind = BT_OPT_TEXT,
+     .value = "FILE",
+     .help = "real engine: write every call of the scheduler and every step's result"},
     {.name = "compare",
      .kind = BT_OPT_TEXT,
      .value = "MAP",
@@ -303,6 +320,8 @@ static const struct bt_example EXAMPLES[] = {
     {"replay t.csv --model llama-2-13b --gpu l40s --weights int8 --kv int8 --preempt swap "
      "--per-request out.csv",
      "one row a request for a look of your own"},
+    {"replay t.csv --model models/llama-3.2-1b --executor cpu --limit 50 --rate-scale 0.1",
+     "the trace's first 50 requests served for real on this machine, ten times as slowly"},
 };
 
 const struct bt_command bt_cmd_replay = {

@@ -3,6 +3,7 @@
 #include "cli/config_opts.h"
 #include "cli/figures.h"
 #include "cli/metrics_json.h"
+#include "cli/real.h"
 #include "cli/record.h"
 #include "cli/run_table.h"
 #include "cli/scenario_opts.h"
@@ -76,6 +77,7 @@ static enum bt_code one(struct bt_cli *cli, struct simulate *m, int64_t i, int64
     if (label[0] == '\0') {
         (void)snprintf(label, sizeof label, "%s", m->scenario.name);
     }
+    BT_TRY(bt_real_configure(&m->world, &m->run, &config, err));
     struct bt_simulation_opts opts = {.config = &config,
                                       .run = &m->run,
                                       .warmup = m->warmup,

@@ -6,6 +6,7 @@
 #include "cli/plan_json.h"
 #include "db/sha256.h"
 #include "db/store.h"
+#include "engine/cpu/host.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -65,6 +66,11 @@ void bt_record_begin(struct bt_record *r, const struct bt_cli *cli, const struct
         hash[0] = '\0';
     }
     const char *slash = trace_path == NULL ? NULL : strrchr(trace_path, '/');
+    bool real = run->executor == BT_EXECUTOR_CPU;
+    char device[BT_HOST_TEXT_BYTES] = "";
+    if (real) {
+        bt_host_describe(run->jobs, device);
+    }
     struct bt_store_run row = {
         .command = cli->command->name,
         .name = name,
@@ -76,6 +82,8 @@ void bt_record_begin(struct bt_record *r, const struct bt_cli *cli, const struct
         .trace_name = slash == NULL ? trace_path : slash + 1,
         .trace_sha256 = hash,
         .seed = run->seed,
+        .executor = real ? "cpu" : NULL,
+        .device = real ? device : NULL,
         .stack = stack,
         .keep_all_requests = run->per_request != NULL,
     };

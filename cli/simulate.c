@@ -2,13 +2,12 @@
 
 #include "cli/config_opts.h"
 #include "cli/progress.h"
+#include "cli/real.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { SAMPLES_WANTED = 1000 };
 
 /* What the callbacks of a run need. */
 struct watcher {
@@ -32,13 +31,8 @@ static bool grow(void **p, int64_t *cap, int64_t n, size_t size)
     return true;
 }
 
-static void on_record(void *ctx, const struct bt_req_record *r)
+void bt_kept_record(struct bt_kept *k, const struct bt_req_record *r)
 {
-    struct watcher *w = ctx;
-    struct bt_kept *k = w->kept;
-    if (k->n_records >= w->records_max) {
-        return;
-    }
     if (!grow((void **)&k->records, &k->cap_records, k->n_records, sizeof *k->records)) {
         k->lost = true;
         return;
@@ -46,10 +40,8 @@ static void on_record(void *ctx, const struct bt_req_record *r)
     k->records[k->n_records++] = *r;
 }
 
-static void on_sample(void *ctx, const struct bt_sim_sample *sample)
+void bt_kept_sample(struct bt_kept *k, const struct bt_sim_sample *sample)
 {
-    struct watcher *w = ctx;
-    struct bt_kept *k = w->kept;
     if (!grow((void **)&k->samples, &k->cap_samples, k->n_samples, sizeof *k->samples)) {
         k->lost = true;
         return;
@@ -57,25 +49,25 @@ static void on_sample(void *ctx, const struct bt_sim_sample *sample)
     k->samples[k->n_samples++] = *sample;
 }
 
+static void on_record(void *ctx, const struct bt_req_record *r)
+{
+    struct watcher *w = ctx;
+    if (w->kept->n_records < w->records_max) {
+        bt_kept_record(w->kept, r);
+    }
+}
+
+static void on_sample(void *ctx, const struct bt_sim_sample *sample)
+{
+    struct watcher *w = ctx;
+    bt_kept_sample(w->kept, sample);
+}
+
 static bool on_progress(void *ctx, double done)
 {
     struct watcher *w = ctx;
     bt_progress_update(&w->progress, done, 1);
     return true;
-}
-
-/* Sampling period: about a thousand samples of the workload's span, a round number of ms. */
-static int64_t sample_period(const struct bt_world *w)
-{
-    double span_s = w->workload.duration_s;
-    if (w->trace != NULL && bt_trace_n(w->trace) > 0) {
-        struct bt_request last;
-        bt_trace_get(w->trace, bt_trace_n(w->trace) - 1, &last);
-        span_s = (double)last.arrival_ns / 1e9;
-    }
-    double scale = w->workload.rate_scale > 0 ? w->workload.rate_scale : 1;
-    double ms = ceil(span_s / scale / SAMPLES_WANTED * 1e3);
-    return (int64_t)(ms < 10 ? 10 : ms) * 1000000;
 }
 
 static enum bt_code run(const struct bt_cli *cli, const struct bt_world *w,
@@ -106,7 +98,7 @@ static enum bt_code run(const struct bt_cli *cli, const struct bt_world *w,
             .hooks = hooks,
             .on_record = on_record,
             .on_sample = opts->keep_samples ? on_sample : NULL,
-            .sample_ns = opts->keep_samples ? sample_period(w) : 0,
+            .sample_ns = opts->keep_samples ? bt_world_sample_ns(w) : 0,
             .on_progress = on_progress,
             .ctx = &watcher,
         };
@@ -121,10 +113,39 @@ static enum bt_code run(const struct bt_cli *cli, const struct bt_world *w,
     return code;
 }
 
+/* The same by the engine on this machine. */
+static enum bt_code run_real(const struct bt_cli *cli, const struct bt_world *w,
+                             const struct bt_simulation_opts *opts, struct bt_simulation *out,
+                             struct bt_error *err)
+{
+    struct bt_real real;
+    BT_TRY(bt_real_open(cli, w, opts->config, opts->run, &real, err));
+    if (!real.fits) {
+        out->unfit = real.unfit;
+        return BT_OK;
+    }
+    struct bt_recording recording = {0};
+    bool keep = opts->recording != NULL;
+    enum bt_code code = bt_real_serve(&real, cli, w, opts, keep ? &recording : NULL, out, err);
+    if (code == BT_OK && keep) {
+        code = bt_recording_write(&recording, opts->recording, err);
+    }
+    bt_recording_fini(&recording);
+    bt_real_close(&real);
+    if (code != BT_OK) {
+        bt_simulation_fini(out);
+    }
+    return code;
+}
+
 enum bt_code bt_simulation_run(const struct bt_cli *cli, const struct bt_world *w,
                                const struct bt_simulation_opts *opts, struct bt_simulation *out,
                                struct bt_error *err)
 {
+    if (opts->run->executor != BT_EXECUTOR_SIM) {
+        *out = (struct bt_simulation){.usd_per_h = NAN};
+        return run_real(cli, w, opts, out, err);
+    }
     *out = (struct bt_simulation){.usd_per_h = NAN};
     out->result = calloc(1, sizeof *out->result);
     if (out->result == NULL) {

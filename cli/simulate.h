@@ -1,5 +1,5 @@
-/* One run for replay and simulate: the deployment made, the workload served, what was asked for
- * written to files. Threading: the main thread.
+/* One run for replay and simulate: the deployment made, the workload served (in virtual time, or by
+ * the real engine), what was asked for written to files. Threading: the main thread.
  */
 #ifndef BT_CLI_SIMULATE_H
 #define BT_CLI_SIMULATE_H
@@ -20,6 +20,10 @@ struct bt_kept {
     bool lost; /* no memory for all of them */
 };
 
+/* Keeps one more; `lost` is set when there is no memory. */
+void bt_kept_record(struct bt_kept *k, const struct bt_req_record *r);
+void bt_kept_sample(struct bt_kept *k, const struct bt_sim_sample *s);
+
 struct bt_simulation {
     struct bt_deploy deploy;      /* owned */
     struct bt_deploy degrade;     /* owned; zeroed without one */
@@ -33,13 +37,15 @@ struct bt_simulation {
 struct bt_simulation_opts {
     const struct bt_config *config;
     const struct bt_run_opts *run;
-    double warmup;       /* resolved */
-    int64_t records_max; /* requests kept: the first so many that end */
+    double warmup;         /* resolved */
+    const char *recording; /* real engine: file of the recording; NULL: none */
+    int64_t records_max;   /* requests kept: the first so many that end */
     bool keep_samples;
     const char *label; /* of the progress bar */
 };
 
-/* Runs it. Not fitting is BT_OK with fits == false. */
+/* Runs it by the executor that run->executor names; for the real engine config has gone through
+ * bt_real_configure. Not fitting is BT_OK with fits == false. */
 BT_NODISCARD enum bt_code bt_simulation_run(const struct bt_cli *cli, const struct bt_world *w,
                                             const struct bt_simulation_opts *opts,
                                             struct bt_simulation *out, struct bt_error *err);

@@ -3,10 +3,14 @@
 #include "cli/fit_file.h"
 #include "cli/lookup.h"
 #include "db/calibrations/calibrations.h"
+#include "engine/cpu/host.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLES_WANTED = 1000 }; /* of a time series */
 
 static enum bt_code env_find_model(void *ctx, const char *name, struct bt_arch *out,
                                    struct bt_error *err)
@@ -19,6 +23,10 @@ static enum bt_code env_find_gpu(void *ctx, const char *name, struct bt_gpu *out
                                  struct bt_error *err)
 {
     const struct bt_world *w = ctx;
+    if (w->has_host && strcmp(name, w->host.name) == 0) {
+        *out = w->host;
+        return BT_OK;
+    }
     const struct bt_catalog_gpu *gpu = NULL;
     BT_TRY(bt_catalog_find_gpu(w->catalog, name, "gpu", &gpu, err));
     *out = gpu->gpu;
@@ -212,6 +220,30 @@ enum bt_code bt_world_check_kernels(const struct bt_world *w, const struct bt_de
                 bt_weight_format_name(d->weights), bt_act_format_name(d->activations),
                 bt_kv_format_name(d->kv), d->gpu.name, reason);
     }
+    return BT_OK;
+}
+
+int64_t bt_world_sample_ns(const struct bt_world *w)
+{
+    double span_s = w->workload.duration_s;
+    if (w->trace != NULL && bt_trace_n(w->trace) > 0) {
+        struct bt_request last;
+        bt_trace_get(w->trace, bt_trace_n(w->trace) - 1, &last);
+        span_s = (double)last.arrival_ns / 1e9;
+    }
+    double scale = w->workload.rate_scale > 0 ? w->workload.rate_scale : 1;
+    double ms = ceil(span_s / scale / SAMPLES_WANTED * 1e3);
+    return (int64_t)(ms < 10 ? 10 : ms) * 1000000;
+}
+
+enum bt_code bt_world_need_host(struct bt_world *w, int32_t n_threads, struct bt_error *err)
+{
+    struct bt_error unknown = {0};
+    if (w->env.find_gpu(w->env.ctx, "host", &w->host, &unknown) == BT_OK) {
+        return BT_OK;
+    }
+    BT_TRY(bt_host_measure(n_threads, &w->host, err));
+    w->has_host = true;
     return BT_OK;
 }
 

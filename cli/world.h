@@ -22,6 +22,8 @@ struct bt_world {
     struct bt_trace *trace; /* owned; NULL: the workload is generated */
     struct bt_fit fit;      /* of --fit */
     struct bt_plan_env env; /* owns its surfaces; config is left to the command */
+    struct bt_gpu host;     /* this machine, where the store does not know it .. */
+    bool has_host;          /* .. and somebody asked for it */
 };
 
 /* Opens the catalog and takes the --price options. */
@@ -38,6 +40,14 @@ BT_NODISCARD enum bt_code bt_world_use_scenario(struct bt_world *w, const struct
 BT_NODISCARD enum bt_code bt_world_use_trace(struct bt_world *w, const char *path,
                                              const struct bt_trace_opts *opts,
                                              struct bt_error *err);
+
+/* Makes "host" known: as calibration stored it, else measured now with so many threads. */
+BT_NODISCARD enum bt_code bt_world_need_host(struct bt_world *w, int32_t n_threads,
+                                             struct bt_error *err);
+
+/* Sampling period of a time series: about a thousand samples of the workload's span, a round number
+ * of milliseconds. */
+int64_t bt_world_sample_ns(const struct bt_world *w);
 
 /* Whether kernels for a deployment's formats exist; BT_ERR_ARG says which does not. */
 BT_NODISCARD enum bt_code bt_world_check_kernels(const struct bt_world *w,

@@ -260,8 +260,8 @@ static enum bt_code resolve(struct bt_deploy *d, struct bt_surface_library *surf
 {
     const struct bt_config *c = &d->config;
     d->weights = bt_weight_format_resolve((enum bt_weight_format)c->weights, &d->arch);
-    d->activations = bt_act_format_resolve((enum bt_act_format)c->activations, &d->arch);
-    d->kv = bt_kv_format_resolve((enum bt_kv_format)c->kv_dtype, &d->arch);
+    d->activations = bt_config_activations(c, &d->arch, &d->gpu);
+    d->kv = bt_config_kv(c, &d->arch, &d->gpu);
     BT_TRY(check_spec(c, &d->arch, has_draft_model(c) ? &d->draft : NULL, err));
     BT_TRY(bt_arch_check_tp(&d->arch, c->tp, err));
     BT_TRY(plan_memory(d, err));

@@ -315,6 +315,38 @@ int32_t bt_config_max_seqs(const struct bt_config *c)
     return c->max_batched_tokens < MAX_SEQS_AUTO ? c->max_batched_tokens : MAX_SEQS_AUTO;
 }
 
+enum bt_act_format bt_config_activations(const struct bt_config *c, const struct bt_arch *arch,
+                                         const struct bt_gpu *gpu)
+{
+    enum bt_act_format asked = (enum bt_act_format)c->activations;
+    enum bt_act_format f = bt_act_format_resolve(asked, arch);
+    bool is_float = bt_act_format_bits(f) >= 16;
+    bool cpu = gpu->family == BT_GPU_CPU;
+    return cpu && asked == BT_ACT_DEFAULT && is_float ? BT_ACT_FP32 : f;
+}
+
+enum bt_kv_format bt_config_kv(const struct bt_config *c, const struct bt_arch *arch,
+                               const struct bt_gpu *gpu)
+{
+    enum bt_kv_format asked = (enum bt_kv_format)c->kv_dtype;
+    if (gpu->family != BT_GPU_CPU || asked != BT_KV_DEFAULT) {
+        return bt_kv_format_resolve(asked, arch);
+    }
+    switch ((enum bt_act_format)c->activations) {
+    case BT_ACT_FP16:
+        return BT_KV_FP16;
+    case BT_ACT_BF16:
+        return BT_KV_BF16;
+    case BT_ACT_DEFAULT:
+    case BT_ACT_FP32:
+    case BT_ACT_INT8_DYNAMIC:
+    case BT_ACT_INT8_STATIC:
+    case BT_ACT_FORMATS:
+        break;
+    }
+    return BT_KV_FP32;
+}
+
 struct bt_memory_opts bt_memory_opts_of(const struct bt_config *c, const struct bt_arch *arch,
                                         const struct bt_arch *draft, const struct bt_gpu *gpu)
 {
@@ -325,8 +357,8 @@ struct bt_memory_opts bt_memory_opts_of(const struct bt_config *c, const struct 
         .gpu = gpu,
         .stack = c->stack[0] != '\0' ? c->stack : NULL,
         .weights = (enum bt_weight_format)c->weights,
-        .activations = (enum bt_act_format)c->activations,
-        .kv = (enum bt_kv_format)c->kv_dtype,
+        .activations = bt_config_activations(c, arch, gpu),
+        .kv = bt_config_kv(c, arch, gpu),
         .medusa_heads = c->spec.kind == BT_SPEC_MEDUSA ? c->spec.medusa_heads : 0,
         .lookahead_tokens = bt_config_lookahead_tokens(c),
         .tp = c->tp,

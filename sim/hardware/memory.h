@@ -128,6 +128,13 @@ int32_t bt_config_lookahead_tokens(const struct bt_config *c);
 /* Most sequences that run together; where max_seqs is auto, as far as it may grow. */
 int32_t bt_config_max_seqs(const struct bt_config *c);
 
+/* Activations and KV cache on a card, resolved. Where nothing was asked for they are 16-bit, but on
+ * a CPU, whose arithmetic is float32, FP32 (int8 inputs of linear layers leave the rest FP32). */
+enum bt_act_format bt_config_activations(const struct bt_config *c, const struct bt_arch *arch,
+                                         const struct bt_gpu *gpu);
+enum bt_kv_format bt_config_kv(const struct bt_config *c, const struct bt_arch *arch,
+                               const struct bt_gpu *gpu);
+
 /* The accounting that a configuration asks for; arch, draft (NULL unless the configuration names a
  * draft model) and gpu are borrowed, and so is the configuration's stack. */
 struct bt_memory_opts bt_memory_opts_of(const struct bt_config *c, const struct bt_arch *arch,
