@@ -276,6 +276,19 @@ BT_INLINE void dot_tile(const float *x, const float *w, int32_t k_pad, int32_t m
     }
 }
 
+/* mr rows of x against a panel. */
+BT_INLINE void dot_rows(const float *x, int32_t mr, const float *w, int32_t rows, int32_t k_pad,
+                        float *y, int64_t ldy)
+{
+    int32_t j = 0;
+    for (; j + TILE <= rows; j += TILE) {
+        dot_tile(x, w + (size_t)j * (size_t)k_pad, k_pad, mr, TILE, y + j, ldy);
+    }
+    for (; j < rows; j++) {
+        dot_tile(x, w + (size_t)j * (size_t)k_pad, k_pad, mr, 1, y + j, ldy);
+    }
+}
+
 /* y[i * ldy + j] for m rows of x and `rows` rows of w. */
 BT_VEC_CLONES
 static void dot_panel(const float *x, int32_t m, const float *w, int32_t rows, int32_t k_pad,
@@ -283,24 +296,22 @@ static void dot_panel(const float *x, int32_t m, const float *w, int32_t rows, i
 {
     int32_t i = 0;
     for (; i + TILE <= m; i += TILE) {
-        const float *xi = x + (size_t)i * (size_t)k_pad;
-        int32_t j = 0;
-        for (; j + TILE <= rows; j += TILE) {
-            dot_tile(xi, w + (size_t)j * (size_t)k_pad, k_pad, 4, 4, y + i * ldy + j, ldy);
-        }
-        for (; j < rows; j++) {
-            dot_tile(xi, w + (size_t)j * (size_t)k_pad, k_pad, 4, 1, y + i * ldy + j, ldy);
-        }
+        dot_rows(x + (size_t)i * (size_t)k_pad, TILE, w, rows, k_pad, y + i * ldy, ldy);
     }
-    for (; i < m; i++) {
-        const float *xi = x + (size_t)i * (size_t)k_pad;
-        int32_t j = 0;
-        for (; j + TILE <= rows; j += TILE) {
-            dot_tile(xi, w + (size_t)j * (size_t)k_pad, k_pad, 1, 4, y + i * ldy + j, ldy);
-        }
-        for (; j < rows; j++) {
-            dot_tile(xi, w + (size_t)j * (size_t)k_pad, k_pad, 1, 1, y + i * ldy + j, ldy);
-        }
+    x += (size_t)i * (size_t)k_pad;
+    y += i * ldy;
+    switch (m - i) {
+    case 1:
+        dot_rows(x, 1, w, rows, k_pad, y, ldy);
+        break;
+    case 2:
+        dot_rows(x, 2, w, rows, k_pad, y, ldy);
+        break;
+    case 3:
+        dot_rows(x, 3, w, rows, k_pad, y, ldy);
+        break;
+    default:
+        break;
     }
 }
 

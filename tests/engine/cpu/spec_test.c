@@ -169,7 +169,7 @@ Test(cpu_spec, control_and_preemption_change_no_token)
     if (rig_scale() == RIG_REDUCED) {
         compare_kinds(kinds, n, 8, 24, 12);
     } else {
-        compare_kinds(kinds, n, 16, 48, 40);
+        compare_kinds(kinds, n, 12, 48, 32);
     }
 }
 
@@ -494,10 +494,10 @@ Test(cpu_acceptance, the_draft_agrees_where_the_reference_says)
 
 /* Mean of sum min(p, q) over a text of 128 tokens for each prompt that the target writes at
  * temperature 1. */
-static double overlap_of(struct pair *p, const json_t *prompts, uint64_t seed)
+static double overlap_of(struct pair *p, const json_t *prompts, size_t stride, uint64_t seed)
 {
     struct rig_requests r = {0};
-    for (size_t i = 0; i < json_array_size(prompts); i++) {
+    for (size_t i = 0; i < json_array_size(prompts); i += stride) {
         int32_t n;
         int32_t *ids = rig_ids(json_object_get(json_array_get(prompts, i), "ids"), &n);
         struct bt_gen_request *q = rig_add(&r, ids, n, 128);
@@ -521,8 +521,8 @@ static double overlap_of(struct pair *p, const json_t *prompts, uint64_t seed)
     return overlap;
 }
 
-/* Expected acceptance at temperature 1. One set of texts has a standard error of 0.008, eight sets
- * one of 0.003. */
+/* Expected acceptance at temperature 1. Half a set of texts has a standard error of 0.011, eight
+ * sets one of 0.003. */
 Test(cpu_acceptance, overlap_of_draft_and_target_is_the_reference_s)
 {
     if (rig_scale() == RIG_REDUCED) {
@@ -536,9 +536,9 @@ Test(cpu_acceptance, overlap_of_draft_and_target_is_the_reference_s)
     double overlap = 0.0;
     for (int32_t i = 0; i < n_sets; i++) {
         uint64_t seed = 100 + 1000 * (uint64_t)i;
-        overlap += overlap_of(&p, json_object_get(root, "prompts"), seed) / n_sets;
+        overlap += overlap_of(&p, json_object_get(root, "prompts"), full ? 1 : 2, seed) / n_sets;
     }
-    cr_expect_float_eq(overlap, 0.506, full ? 0.01 : 0.02, "acceptance at T = 1: %.4f", overlap);
+    cr_expect_float_eq(overlap, 0.506, full ? 0.01 : 0.03, "acceptance at T = 1: %.4f", overlap);
     json_decref(root);
     pair_fini(&p);
 }
