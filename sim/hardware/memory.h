@@ -31,6 +31,7 @@
  *                + max_seqs (1 + lookahead) vocab 4                           FP32 logits
  *                + max_seqs heads (head_dim + 2) 4 x 8                        split-KV partial sums
  *                + max_seqs ceil(max_model_len / block) 4                     block tables
+ *              on a CPU, where the reference executor runs, its own buffers: memory_cpu.c
  *   KV pool    the rest in whole blocks; a block holds the K and V of all layers of target and
  * draft
  */

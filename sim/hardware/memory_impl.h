@@ -37,6 +37,10 @@ int32_t bt_account_draft_tp(const struct bt_account *a);
 /* The draft model's weights as published, or the Medusa heads'. */
 int64_t bt_account_draft(const struct bt_account *a);
 
+/* The workspace of stack berth where the GPU is this machine's CPU, but for the four bytes that the
+ * executor keeps for each KV slot, and for one thread. */
+int64_t bt_account_cpu_workspace(const struct bt_account *a);
+
 /* Sequences of max_model_len (and the look-ahead) that a pool of `bytes` holds when layers with and
  * without a window have block tables of their own, as vLLM's V1 pairs them. */
 double bt_account_hybrid_concurrency(const struct bt_account *a, const struct bt_memory_plan *p,

@@ -79,10 +79,10 @@ static int64_t berth_workspace(const struct bt_account *a)
 static void berth_overheads(const struct bt_account *a, struct bt_memory_plan *p)
 {
     int64_t share = p->usable_bytes - (int64_t)((double)p->usable_bytes * a->o.mem_fraction);
-    int64_t context = a->o.gpu->family == BT_GPU_CPU ? 0 : cuda_context_bytes;
-    p->reserved_bytes = max64(share, context);
+    bool cpu = a->o.gpu->family == BT_GPU_CPU;
+    p->reserved_bytes = max64(share, cpu ? 0 : cuda_context_bytes);
     p->draft_bytes = bt_account_draft(a);
-    p->workspace_bytes = berth_workspace(a);
+    p->workspace_bytes = cpu ? bt_account_cpu_workspace(a) : berth_workspace(a);
 }
 
 const struct bt_account_ops bt_account_berth = {.weights = berth_weights,
