@@ -419,6 +419,7 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
     bt_config_init(&f.config);
     BT_TRY(bt_config_apply(&cli->args, &f.config, err));
     BT_TRY(bt_run_opts_read(&cli->args, &f.run, err));
+    BT_TRY(bt_run_opts_only_sim(&f.run, err));
     BT_TRY(bt_config_check(&f.config, err));
     BT_TRY(bt_world_open(cli, &f.world, err));
     const char *path = cli->args.positional[0];

@@ -59,7 +59,8 @@ static enum bt_code run_help(struct bt_cli *cli, struct bt_error *err)
         return BT_OK;
     }
     const char *const *words = cli->args.positional;
-    if (cli->args.n_positional == 1 && strcmp(words[0], "scenario") == 0) {
+    if (cli->args.n_positional == 1 &&
+        (strcmp(words[0], "scenario") == 0 || strcmp(words[0], "scenarios") == 0)) {
         bt_scenario_print_schema(stdout);
         return BT_OK;
     }

@@ -35,17 +35,11 @@ static void on_progress(void *ctx, double done, int32_t n_done, int32_t n_candid
     bt_progress_update(&p->progress, n_done, n_candidates);
 }
 
-static bool is_scenario(const char *path)
-{
-    size_t n = strlen(path);
-    return n > 4 && strcmp(path + n - 4, ".lua") == 0;
-}
-
 /* The scenario: a file, or one made from the options around a trace. */
 static enum bt_code open_scenario(struct bt_cli *cli, struct planning *p, struct bt_error *err)
 {
     const char *path = cli->args.positional[0];
-    if (is_scenario(path)) {
+    if (bt_scenario_path(path)) {
         return bt_scenario_open(cli, path, &p->scenario, err);
     }
     char *text = NULL;
@@ -147,6 +141,7 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
 {
     struct planning p = {0};
     BT_TRY(bt_run_opts_read(&cli->args, &p.run, err));
+    BT_TRY(bt_run_opts_only_sim(&p.run, err));
     BT_TRY(bt_world_open(cli, &p.world, err));
     enum bt_code code = open_scenario(cli, &p, err);
     if (code == BT_OK) {

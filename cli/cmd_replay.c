@@ -7,6 +7,7 @@
 #include "cli/record.h"
 #include "cli/replay_compare.h"
 #include "cli/run_table.h"
+#include "cli/scenario_opts.h"
 #include "cli/simulate.h"
 #include "db/store.h"
 
@@ -265,6 +266,13 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
     bt_config_init(&r.config);
     BT_TRY(bt_config_apply(&cli->args, &r.config, err));
     BT_TRY(bt_run_opts_read(&cli->args, &r.run, err));
+    BT_TRY(bt_run_opts_only_sim(&r.run, err));
+    if (bt_scenario_path(r.trace_path)) {
+        BT_FAIL(
+            err, BT_ERR_INPUT, 0,
+            "%s: is a scenario, not a trace: `berth simulate` runs it, `berth plan` searches it",
+            r.trace_path);
+    }
     struct bt_trace_opts opts;
     char columns[1024];
     BT_TRY(trace_opts(cli, &opts, columns, sizeof columns, err));

@@ -179,6 +179,9 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
     m->plots = bt_args_text(&cli->args, "plots");
     enum bt_code code = bt_run_opts_read(&cli->args, &m->run, err);
     if (code == BT_OK) {
+        code = bt_run_opts_only_sim(&m->run, err);
+    }
+    if (code == BT_OK) {
         code = bt_scenario_open(cli, cli->args.positional[0], &m->scenario, err);
     }
     if (code != BT_OK) {

@@ -161,3 +161,13 @@ enum bt_code bt_run_opts_read(const struct bt_args *args, struct bt_run_opts *ou
                                                    : BT_EXECUTOR_CUDA;
     return BT_OK;
 }
+
+enum bt_code bt_run_opts_only_sim(const struct bt_run_opts *run, struct bt_error *err)
+{
+    if (run->executor != BT_EXECUTOR_SIM) {
+        BT_FAIL(err, BT_ERR_MISSING, 0,
+                "--executor %s: this command simulates; `berth run` computes with the real engine",
+                run->executor == BT_EXECUTOR_CPU ? "cpu" : "cuda");
+    }
+    return BT_OK;
+}

@@ -23,10 +23,22 @@ static enum bt_code fix_options(const struct bt_cli *cli, struct bt_scenario *s,
     return BT_OK;
 }
 
+bool bt_scenario_path(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 4 && strcmp(path + n - 4, ".lua") == 0;
+}
+
 enum bt_code bt_scenario_open(const struct bt_cli *cli, const char *path, struct bt_scenario *out,
                               struct bt_error *err)
 {
-    BT_TRY(bt_scenario_load(path, out, err));
+    enum bt_code loaded = bt_scenario_load(path, out, err);
+    if (loaded == BT_ERR_SCRIPT && !bt_scenario_path(path)) {
+        *err = (struct bt_error){0};
+        BT_FAIL(err, BT_ERR_INPUT, 0,
+                "%s: not a scenario, which is a Lua file; `berth replay` serves a trace", path);
+    }
+    BT_TRY(loaded);
     enum bt_code code = cli->command->takes_config ? fix_options(cli, out, err) : BT_OK;
     int32_t at = 0;
     for (const char *text;

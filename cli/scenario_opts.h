@@ -18,6 +18,9 @@ extern "C" {
         .help = "give a key of the scenario's configuration this value", .repeats = true,          \
     }
 
+/* Whether a file's name is a scenario's: it ends in .lua. */
+bool bt_scenario_path(const char *path);
+
 /* Loads a scenario and applies --set: the key then has that value everywhere, and is no dimension
  * any more. */
 BT_NODISCARD enum bt_code bt_scenario_open(const struct bt_cli *cli, const char *path,

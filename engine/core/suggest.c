@@ -88,5 +88,8 @@ const char *bt_suggest(const char *given, const char *const *names, int32_t n)
             completion = names[i];
         }
     }
-    return best != NULL ? best : completion;
+    /* "int4" means int4-g128, however near int8 is. */
+    return completion != NULL && length_of(given) >= 4 ? completion
+           : best != NULL                              ? best
+                                                       : completion;
 }

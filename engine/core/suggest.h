@@ -20,7 +20,8 @@ enum { BT_SUGGEST_MAX_BYTES = 64 };
 
 /* The nearest of n names to `given`, the first of equals; NULL when none is near enough (one edit a
  * started group of three characters of the longer one). Rows of `names` that are NULL are passed
- * over. A name that starts with all of `given` (two characters at least) is near. */
+ * over. A name that starts with all of `given` (two characters at least) is near; from four
+ * characters on it is the nearest. */
 const char *bt_suggest(const char *given, const char *const *names, int32_t n);
 
 #ifdef __cplusplus

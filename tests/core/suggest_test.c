@@ -41,20 +41,17 @@ Test(suggest, long_names_are_cut_and_counted)
 
 Test(suggest, nearest_name_or_none)
 {
-    static const char *const names[] = {"replay",   "report", "memory", NULL, "max-batched-tokens",
-                                        "max-seqs", "h200"};
+    static const char *const names[] = {
+        "replay",   "report", "memory", NULL,       "max-batched-tokens",
+        "max-seqs", "h200",   "int8",   "int4-g128"};
     static const struct {
         const char *given, *expected;
     } cases[] = {
-        {"repaly", "replay"},
-        {"memroy", "memory"},
-        {"MEMORY", "memory"},
-        {"max-batch", "max-batched-tokens"}, /* the start of a name */
-        {"max-seq", "max-seqs"},
-        {"h100", "h200"},
-        {"", NULL},
-        {"zebra", NULL},
-        {"x", NULL},
+        {"repaly", "replay"},    {"memroy", "memory"},
+        {"MEMORY", "memory"},    {"max-batch", "max-batched-tokens"}, /* the start of a name */
+        {"max-seq", "max-seqs"}, {"h100", "h200"},
+        {"int4", "int4-g128"},   {"", NULL},
+        {"zebra", NULL},         {"x", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *found = bt_suggest(cases[i].given, names, sizeof names / sizeof names[0]);
