@@ -56,6 +56,18 @@ static inline int32_t bt_gen_token(const struct bt_gen_request *r, int32_t i)
     return i < r->n_prompt ? r->prompt[i] : r->out[i - r->n_prompt];
 }
 
+/* Adds the counts of one request to a sum, of all requests or of those of a kind. */
+static inline void bt_spec_counts_add(struct bt_spec_counts *sum, const struct bt_spec_counts *one)
+{
+    sum->n_verifications += one->n_verifications;
+    sum->n_proposed += one->n_proposed;
+    sum->n_emitted += one->n_emitted;
+    for (int32_t i = 0; i < BT_MAX_SPEC_K; i++) {
+        sum->reached[i] += one->reached[i];
+        sum->accepted[i] += one->accepted[i];
+    }
+}
+
 #ifdef __cplusplus
 }
 #endif

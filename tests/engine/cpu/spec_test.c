@@ -354,16 +354,14 @@ Test(cpu_acceptance, accepted_len_by_k_is_the_reference_s)
         cr_expect_float_eq(len, want, 5.1e-5, "K = %d: accepted_len %.5f, expected %.4f",
                            cases[c].k, len, want);
         const json_t *conditional = json_object_get(by_k, "acceptance_conditional");
+        struct bt_spec_counts sum = {0};
+        for (int64_t i = 0; i < d.r.table.n; i++) {
+            bt_spec_counts_add(&sum, &d.r.requests[i].spec);
+        }
         for (int32_t j = 0; j < cases[c].k; j++) {
-            int64_t reached = 0;
-            int64_t accepted = 0;
-            for (int64_t i = 0; i < d.r.table.n; i++) {
-                reached += d.r.requests[i].spec.reached[j];
-                accepted += d.r.requests[i].spec.accepted[j];
-            }
             double p = json_number_value(json_array_get(conditional, (size_t)j));
-            cr_expect_float_eq((double)accepted / (double)reached, p, 5.1e-5, "K = %d, position %d",
-                               cases[c].k, j);
+            cr_expect_float_eq((double)sum.accepted[j] / sum.reached[j], p, 5.1e-5,
+                               "K = %d, position %d", cases[c].k, j);
         }
         for (size_t i = 0; i < json_array_size(prompts); i++) {
             int32_t n;
