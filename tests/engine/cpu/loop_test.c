@@ -281,3 +281,19 @@ Test(cpu_loop, prompts_beyond_the_context_are_truncated_or_rejected)
     }
     loop_fini(&l);
 }
+
+Test(cpu_loop, logits_that_are_no_numbers_fail_the_request)
+{
+    struct bt_error err = {0};
+    struct loop l;
+    loop_init(&l, 3, 8);
+    uint16_t *row = l.m.embed.w.p;
+    cr_assert_eq(l.m.embed.w.dtype, BT_DTYPE_BF16);
+    row[0] = 0x7fc0; /* a NaN in the row of id 0, which lm_head shares */
+    l.r.requests[1].sampling = (struct bt_sampling){.temperature = 1.0f, .seed = 1};
+    struct bt_serve_result result;
+    cr_assert_eq(bt_serve_run(&l.so, &result, &err), BT_OK, "%s", err.msg);
+    cr_assert_eq(result.n_by_outcome[BT_OUTCOME_FAILED], 3);
+    cr_assert_eq(l.n_tokens, 0);
+    loop_fini(&l);
+}
