@@ -3,6 +3,7 @@
 #include "cli/config_opts.h"
 #include "cli/fit_file.h"
 #include "cli/fit_target.h"
+#include "cli/plot.h"
 #include "cli/simulate.h"
 
 #include <math.h>
@@ -15,6 +16,8 @@ static const double EFFICIENCY_MIN = 0.2, EFFICIENCY_MAX = 2;
 static const double OVERHEAD_STEP_S = 200e-6, EFFICIENCY_STEP = 0.01;
 /* A fit to a handful of requests claims no more than this. */
 static const double LEAST_STEP_ERROR = 0.01;
+/* A fit that leaves more than this had the wrong parameter. */
+static const double POOR_ERROR = 0.05;
 
 enum figure { FIGURE_TTFT, FIGURE_TPOT, FIGURE_E2E, FIGURES };
 
@@ -324,13 +327,36 @@ static const struct bt_out_part PARTS[] = {
 };
 static const struct bt_out_view VIEW = {.parts = PARTS, .n_parts = 3, .csv_rows = "rows"};
 
-static json_t *remarks(const struct fitting *f, const struct bt_fit_answer *a)
+/* Largest relative error of the requests' means that the fit has left. */
+static double worst_left(const struct fitting *f, const struct scores *after)
+{
+    double worst = 0;
+    for (int32_t k = 0; k < FIGURES; k++) {
+        int32_t part = f->n_fit < f->n ? 1 : 0;
+        double measured =
+            mean_of(f->measured, f->predicted, part == 0 ? 0 : f->n_fit, f->n, (enum figure)k);
+        if (isfinite(measured) && isfinite(after->mean[part][k])) {
+            worst = fmax(worst, fabs(after->mean[part][k] / measured - 1));
+        }
+    }
+    return worst;
+}
+
+static json_t *remarks(const struct fitting *f, const struct scores *after,
+                       const struct bt_fit_answer *a)
 {
     json_t *lines = bt_out_list();
     char line[512];
     if (f->overhead && a->at_bound[0] && a->value[0] <= 0) {
         bt_out_append(lines, bt_out_text("the operations' own times explain the run: no overhead "
                                          "of a step is left to fit"));
+    }
+    double left = worst_left(f, after);
+    if (left > POOR_ERROR && !(f->overhead && f->efficiency)) {
+        (void)snprintf(line, sizeof line,
+                       "means are still off by up to %.0f%%: --parameters %s may explain more",
+                       100 * left, f->overhead ? "efficiency" : "overhead");
+        bt_out_append(lines, bt_out_text(line));
     }
     if (!f->target.per_request) {
         bt_out_append(lines,
@@ -342,6 +368,43 @@ static json_t *remarks(const struct fitting *f, const struct bt_fit_answer *a)
                    f->fit.stack, f->fit.gpu);
     bt_out_append(lines, bt_out_text(line));
     return lines;
+}
+
+/* --plots: each metric, the fitted requests and the rest. */
+static enum bt_code draw(const struct fitting *f, const char *dir, struct bt_error *err)
+{
+    static const char *const metrics[FIGURES] = {"ttft", "tpot", "e2e"};
+    double *columns = calloc((size_t)f->n * 2 * FIGURES, sizeof *columns);
+    if (columns == NULL) {
+        BT_FAIL(err, BT_ERR_NOMEM, 0, "fit: no memory for a figure of %lld requests",
+                (long long)f->n);
+    }
+    struct bt_plot_pairs pairs[2 * FIGURES];
+    for (int32_t k = 0; k < FIGURES; k++) {
+        double *measured = columns + 2 * k * f->n;
+        double *predicted = measured + f->n;
+        for (int64_t i = 0; i < f->n; i++) {
+            measured[i] = f->measured[i].of[k];
+            predicted[i] = f->predicted[i].of[k];
+        }
+        pairs[2 * k] = (struct bt_plot_pairs){metrics[k], "fitted", measured, predicted, f->n_fit};
+        pairs[2 * k + 1] = (struct bt_plot_pairs){metrics[k], "held out", measured + f->n_fit,
+                                                  predicted + f->n_fit, f->n - f->n_fit};
+    }
+    char subject[512];
+    (void)snprintf(subject, sizeof subject, "%s on %s, %s", f->model, f->fit.gpu, f->fit.stack);
+    struct bt_plots p;
+    struct bt_plot_opts opts = {.subject = subject};
+    enum bt_code code = bt_plots_open(&p, dir, err);
+    if (code == BT_OK) {
+        code = bt_plot_scatter(&p, &opts, pairs, 2 * FIGURES, err);
+    }
+    free(columns);
+    if (code == BT_OK && !f->cli->quiet) {
+        bt_plots_note(&p, stderr);
+        bt_cli_note(f->cli, "%d figures in %s", p.n_figures, p.dir);
+    }
+    return code;
 }
 
 static enum bt_code write_answer(struct bt_cli *cli, struct fitting *f, const char *path,
@@ -361,10 +424,14 @@ static enum bt_code write_answer(struct bt_cli *cli, struct fitting *f, const ch
                               f->target.per_request ? f->n_fit : f->target.bench.completed);
     bt_out_set(doc, "fit", fit);
     if (cli->format == BT_OUT_TABLE) {
-        bt_out_set(doc, "remarks", remarks(f, a));
+        bt_out_set(doc, "remarks", remarks(f, &after, a));
     }
     const char *out = bt_args_text(&cli->args, "out");
     enum bt_code code = out != NULL ? bt_fit_write(fit, out, err) : BT_OK;
+    const char *plots = bt_args_text(&cli->args, "plots");
+    if (code == BT_OK && plots != NULL) {
+        code = draw(f, plots, err);
+    }
     if (code == BT_OK) {
         code = bt_cli_write(cli, doc, &VIEW, err);
     }
@@ -410,8 +477,23 @@ static enum bt_code solve(struct bt_cli *cli, struct fitting *f, const char *pat
     return write_answer(cli, f, path, &a, &before, err);
 }
 
+/* Options of runs that mean nothing here. */
+static enum bt_code refuse(const struct bt_args *args, struct bt_error *err)
+{
+    static const char *const names[] = {"fit",         "slo",        "warmup",
+                                        "per-request", "timeseries", "executor"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (bt_args_given(args, names[i])) {
+            BT_FAIL(err, BT_ERR_ARG, 0, "--%s: means nothing to a fit; give it to replay",
+                    names[i]);
+        }
+    }
+    return BT_OK;
+}
+
 static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
 {
+    BT_TRY(refuse(&cli->args, err));
     struct fitting f = {.cli = cli};
     const char *what = bt_args_text(&cli->args, "parameters");
     f.overhead = strcmp(what, "efficiency") != 0;
@@ -454,6 +536,7 @@ static const struct bt_opt OPTS[] = {
      .kind = BT_OPT_TEXT,
      .value = "FILE",
      .help = "write the fit, for --fit of replay, simulate and plan"},
+    {.name = "plots", .kind = BT_OPT_TEXT, .value = "DIR", .help = "draw the figures there"},
 };
 
 static const struct bt_example EXAMPLES[] = {

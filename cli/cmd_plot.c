@@ -120,6 +120,7 @@ const struct bt_command bt_cmd_plot = {
         "  timeseries  KV blocks, requests, GPU use, latency and preemptions over time\n"
         "  memory      where a GPU's memory goes, one bar a candidate\n"
         "  map         one number over two knobs: block size and preemption\n"
+        "  scatter     predicted against measured latency, a point a request\n"
         "A run has cdf, timeseries and pareto, as far as its requests, its state over time or its\n"
         "candidates were recorded.\n"
         "\nTables have tabs between columns; the first line is \"# \" and the columns' names. A\n"

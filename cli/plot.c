@@ -60,6 +60,13 @@ static const struct bt_plot_column map_columns[] = {
     {"row", true},         {"value", false},   {"text", true},
 };
 
+static const struct bt_plot_column scatter_columns[] = {
+    {"metric", true},
+    {"part", true},
+    {"measured_s", false},
+    {"predicted_s", false},
+};
+
 static const struct bt_plot_table rate_tables[] = {{rate_columns, COUNT(rate_columns)}};
 static const struct bt_plot_table pareto_tables[] = {
     {pareto_columns, COUNT(pareto_columns)},
@@ -72,6 +79,7 @@ static const struct bt_plot_table time_tables[] = {
 };
 static const struct bt_plot_table memory_tables[] = {{memory_columns, COUNT(memory_columns)}};
 static const struct bt_plot_table map_tables[] = {{map_columns, COUNT(map_columns)}};
+static const struct bt_plot_table scatter_tables[] = {{scatter_columns, COUNT(scatter_columns)}};
 
 const struct bt_plot_figure bt_plot_figures[] = {
     {"rate", "latency against arrival rate, with the SLO's limit and the knee", rate_tables, 1},
@@ -81,6 +89,7 @@ const struct bt_plot_figure bt_plot_figures[] = {
      2},
     {"memory", "where a GPU's memory goes, one bar a candidate", memory_tables, 1},
     {"map", "one number over two knobs: block size and preemption", map_tables, 1},
+    {"scatter", "predicted against measured latency, a point a request", scatter_tables, 1},
     {NULL, NULL, NULL, 0},
 };
 

@@ -179,6 +179,18 @@ struct bt_plot_map {
 BT_NODISCARD enum bt_code bt_plot_map(struct bt_plots *p, const struct bt_plot_opts *opts,
                                       const struct bt_plot_map *map, struct bt_error *err);
 
+/* Requests of one metric ("ttft", "tpot", "e2e") and part ("fitted", "held out"). */
+struct bt_plot_pairs {
+    const char *metric, *part;
+    const double *measured_s, *predicted_s; /* [n]; a pair without both (NAN) is left out */
+    int64_t n;
+};
+
+/* "scatter": predicted against measured latencies. Pairs of one metric stand together. */
+BT_NODISCARD enum bt_code bt_plot_scatter(struct bt_plots *p, const struct bt_plot_opts *opts,
+                                          const struct bt_plot_pairs *pairs, int32_t n_pairs,
+                                          struct bt_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -350,3 +350,56 @@ enum bt_code bt_plot_map(struct bt_plots *p, const struct bt_plot_opts *opts,
     }
     return bt_rows_finish(&t, p, "map", opts, err);
 }
+
+/* ---- scatter ---- */
+
+static bool is_pair(const struct bt_plot_pairs *p, int64_t i)
+{
+    return isfinite(p->measured_s[i]) && isfinite(p->predicted_s[i]);
+}
+
+static int64_t n_whole(const struct bt_plot_pairs *p)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < p->n; i++) {
+        n += is_pair(p, i);
+    }
+    return n;
+}
+
+enum bt_code bt_plot_scatter(struct bt_plots *p, const struct bt_plot_opts *opts,
+                             const struct bt_plot_pairs *pairs, int32_t n_pairs,
+                             struct bt_error *err)
+{
+    int64_t n = 0;
+    for (int32_t k = 0; k < n_pairs; k++) {
+        n += n_whole(&pairs[k]);
+    }
+    if (n == 0) {
+        return BT_OK;
+    }
+    struct bt_plot_rows t;
+    BT_TRY(bt_rows_begin(&t, p, "scatter", opts, err));
+    bt_rows_names(&t, "scatter", 0);
+    bool first = true;
+    for (int32_t k = 0; k < n_pairs; k++) {
+        const struct bt_plot_pairs *s = &pairs[k];
+        if (n_whole(s) == 0) {
+            continue;
+        }
+        if (!first) {
+            bt_rows_end_block(&t);
+        }
+        first = false;
+        for (int64_t i = 0; i < s->n; i++) {
+            if (is_pair(s, i)) {
+                bt_rows_text(&t, s->metric);
+                bt_rows_text(&t, s->part);
+                bt_rows_real(&t, s->measured_s[i]);
+                bt_rows_real(&t, s->predicted_s[i]);
+                bt_rows_end_row(&t);
+            }
+        }
+    }
+    return bt_rows_finish(&t, p, "scatter", opts, err);
+}

@@ -375,6 +375,27 @@ Test(plot, map)
     expect_pictures(&p, "out", "map");
 }
 
+Test(plot, scatter)
+{
+    static const double measured[] = {0.5, 1, NAN, 2}, predicted[] = {0.5, 1.25, 3, NAN};
+    static const double small[] = {0.03125}, near[] = {0.0625};
+    const struct bt_plot_pairs pairs[] = {
+        {"ttft", "fitted", measured, predicted, 2},
+        {"ttft", "held out", measured + 2, predicted + 2, 2},
+        {"tpot", "held out", small, near, 1},
+    };
+    struct bt_plots p = open_in("out");
+    struct bt_error err = {0};
+    cr_assert_eq(bt_plot_scatter(&p, NULL, pairs, 3, &err), BT_OK, "%s", err.msg);
+    expect_text("out/scatter.tsv", "# metric\tpart\tmeasured_s\tpredicted_s\n"
+                                   "ttft\tfitted\t0.5\t0.5\n"
+                                   "ttft\tfitted\t1.0\t1.25\n\n\n"
+                                   "tpot\theld out\t0.03125\t0.0625\n");
+    expect_pictures(&p, "out", "scatter");
+    cr_assert_eq(bt_plot_scatter(&p, NULL, pairs + 1, 1, &err), BT_OK, "%s", err.msg);
+    cr_expect_eq(p.n_figures, 1, "nothing to draw, nothing written");
+}
+
 static struct bt_plan_candidate sample_candidate(const char *gpu, enum bt_verdict verdict,
                                                  double cost, double latency, bool simulated)
 {
@@ -704,7 +725,7 @@ Test(plot, names_of_figures)
     bt_error_clear(&err);
     cr_expect_eq(bt_plot_find("histogram", &figure, &err), BT_ERR_ARG);
     cr_expect_str_eq(err.msg, "unknown figure 'histogram'; there are: rate, pareto, cdf, "
-                              "timeseries, memory, map");
+                              "timeseries, memory, map, scatter");
     for (figure = bt_plot_figures; figure->name != NULL; figure++) {
         char line[256];
         (void)snprintf(line, sizeof line, "  %-12s%s\n", figure->name, figure->summary);
