@@ -371,7 +371,7 @@ static const struct bt_out_part PARTS[] = {
      .n_columns = sizeof LOSER_COLUMNS / sizeof *LOSER_COLUMNS},
     {.kind = BT_OUT_ROWS,
      .path = "sensitivity",
-     .title = "What one change does to the first plan",
+     .title = "What one change does to the first plan, with steps as predicted",
      .columns = SENSITIVITY_COLUMNS,
      .n_columns = sizeof SENSITIVITY_COLUMNS / sizeof *SENSITIVITY_COLUMNS},
 };

@@ -184,6 +184,13 @@ static enum bt_code load_trace(struct bt_world *w, const char *path,
                                const struct bt_trace_opts *opts, struct bt_error *err)
 {
     BT_TRY(bt_trace_load(path, opts, &w->trace, err));
+    if (bt_trace_n(w->trace) == 0) {
+        const struct bt_trace_counts *c = bt_trace_counts(w->trace);
+        BT_FAIL(err, BT_ERR_INPUT, 0,
+                "%s: no request to serve (%lld rows: %lld failed, %lld without a prompt; the rest "
+                "is outside of --from and --to)",
+                path, (long long)c->rows, (long long)c->failed_in_trace, (long long)c->zero_prompt);
+    }
     w->workload.trace_table = w->trace;
     return BT_OK;
 }

@@ -77,13 +77,12 @@ static void add_replicas(struct study *st, int32_t replicas)
 static void list_changes(struct study *st)
 {
     const struct bt_plan_candidate *c = st->seat->c;
-    static const char *const kvs[] = {"fp16", "int8"};
     static const char *const preempts[] = {"recompute", "swap", "auto"};
     add_replicas(st, c->replicas - 1);
     add_replicas(st, c->replicas + 1);
-    for (int32_t i = 0; i < 2; i++) {
-        add(st, "kv.dtype", kvs[i]);
-    }
+    /* The default is 16-bit. */
+    bool narrow = c->config.kv_dtype == BT_KV_INT8 || c->config.kv_dtype == BT_KV_FP8;
+    add(st, "kv.dtype", narrow ? "fp16" : "int8");
     add_scaled(st, "kv.block_tokens", c->config.kv_block_tokens, 1, 2);
     add_scaled(st, "kv.block_tokens", c->config.kv_block_tokens, 2, 1);
     int64_t seqs = c->config.max_seqs == BT_AUTO ? 256 : c->config.max_seqs;
@@ -103,22 +102,39 @@ static void list_changes(struct study *st)
     }
 }
 
-/* Least replicas for a change on one share, near the plan's own number; 0: over twice as many. */
-static enum bt_code replicas_needed(struct study *st, const struct bt_trial *base, int32_t from,
+static enum bt_code holds_with(struct study *st, const struct bt_trial *base, int32_t replicas,
+                               bool *holds, struct bt_error *err)
+{
+    struct bt_trial t = *base;
+    t.replicas = replicas;
+    t.to_the_end = false;
+    struct bt_trial_result r;
+    BT_TRY(bt_search_trial(st->s, &t, &r, NULL, err));
+    *holds = r.holds;
+    return BT_OK;
+}
+
+/* Least replicas for a change that does not hold with `failed` of them; 0: over twice as many. */
+static enum bt_code replicas_needed(struct study *st, const struct bt_trial *base, int32_t failed,
                                     int32_t *out, struct bt_error *err)
 {
+    int32_t most = 2 * failed, held = 0;
     *out = 0;
-    for (int32_t n = from; n <= 2 * from; n += n / 8 > 1 ? n / 8 : 1) {
-        struct bt_trial t = *base;
-        t.replicas = n;
-        t.one_share = true;
-        struct bt_trial_result r;
-        BT_TRY(bt_search_trial(st->s, &t, &r, NULL, err));
-        if (r.holds) {
-            *out = n;
-            return BT_OK;
-        }
+    for (int32_t step = 1; held == 0 && failed < most; step *= 2) {
+        int32_t n = most - failed < step ? most : failed + step;
+        bool holds = false;
+        BT_TRY(holds_with(st, base, n, &holds, err));
+        held = holds ? n : 0;
+        failed = holds ? failed : n;
     }
+    while (held - failed > 1) {
+        int32_t mid = failed + (held - failed) / 2;
+        bool holds = false;
+        BT_TRY(holds_with(st, base, mid, &holds, err));
+        held = holds ? mid : held;
+        failed = holds ? failed : mid;
+    }
+    *out = held;
     return BT_OK;
 }
 

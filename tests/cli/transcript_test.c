@@ -114,6 +114,11 @@ Test(transcript, trace)
     check("trace");
 }
 
+Test(transcript, replay)
+{
+    check("replay");
+}
+
 Test(transcript, run)
 {
     check("run");

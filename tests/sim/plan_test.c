@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { N_CANDIDATES = 24 };
@@ -509,7 +510,6 @@ Test(plan, one_seed_of_generated_load_is_no_interval)
     struct bt_plan_spec spec = spec_of();
     spec.seeds_max = 1;
     struct bt_plan_answer a = search(&spec, &w);
-    cr_expect_eq(a.best, -1);
     cr_expect_eq(a.candidates[0].verdict, BT_MARGINAL);
     cr_expect_not_null(strstr(a.candidates[0].reason, "1 seed alone has no interval"), "%s",
                        a.candidates[0].reason);
@@ -544,4 +544,58 @@ Test(plan, the_limit_that_broke_is_the_one_named)
     cr_expect_eq(r.broken_slo, 1);
     bt_deploy_fini(&d);
     bt_stream_fini(&stream);
+}
+
+/* Each row of the sensitivity, run again by hand. */
+Test(plan, the_sensitivity_says_what_a_run_says, .timeout = 60)
+{
+    struct world w = {.rate_per_s = 60};
+    struct bt_plan_env env = env_of(&w);
+    struct bt_plan_spec spec = spec_of();
+    spec.seeds_vary = false;
+    struct bt_plan_answer a = search(&spec, &w);
+    const struct bt_plan_candidate *best = &a.candidates[0];
+    cr_assert(best->simulated);
+    struct bt_source *source = NULL;
+    struct bt_stream stream;
+    cr_assert_eq(make_source(&w, spec.seed, &source, NULL), BT_OK);
+    cr_assert_eq(bt_stream_read(source, &stream, NULL), BT_OK);
+    bt_source_destroy(source);
+    int32_t n_costed = 0;
+    for (int32_t i = 0; i < a.n_sensitivity; i++) {
+        const struct bt_plan_sensitivity *row = &a.sensitivity[i];
+        struct bt_config c = best->config;
+        bool sizes = strcmp(row->field->path, "replicas") == 0;
+        int32_t replicas = sizes ? (int32_t)strtol(row->value, NULL, 10) : best->replicas;
+        if (!sizes) {
+            cr_assert_eq(bt_config_set(&c, row->field, row->value, NULL, NULL), BT_OK);
+        }
+        struct bt_deploy d, degrade;
+        cr_assert_eq(bt_plan_deploy(&env, &c, &d, &degrade, NULL), BT_OK);
+        struct bt_trial t = {.deploy = &d,
+                             .stream = &stream,
+                             .replicas = replicas,
+                             .rate_scale = 1,
+                             .step_scale = 1,
+                             .seed = spec.seed,
+                             .to_the_end = true};
+        struct bt_trial_result r;
+        cr_assert_eq(bt_trial_run(&spec, &env, &t, &r, NULL, NULL), BT_OK);
+        cr_expect_eq(r.holds, row->holds, "%s=%s", row->field->path, row->value);
+        cr_expect_float_eq(r.slo_value_s[0], row->slo_value_s, 1e-12);
+        if (!isnan(row->cost_usd_per_h)) {
+            double needed = row->cost_usd_per_h / gpu_price(&w, c.gpu);
+            for (int32_t less = 0; less < (row->holds ? 1 : 2); less++) {
+                t.replicas = (int32_t)lround(needed) - less;
+                cr_assert_eq(bt_trial_run(&spec, &env, &t, &r, NULL, NULL), BT_OK);
+                cr_expect_eq(r.holds, less == 0, "%s=%s: %d replicas", row->field->path, row->value,
+                             t.replicas);
+            }
+            n_costed++;
+        }
+        bt_deploy_fini(&d);
+    }
+    cr_expect_gt(n_costed, 4);
+    bt_stream_fini(&stream);
+    bt_plan_answer_fini(&a);
 }
