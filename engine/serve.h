@@ -40,7 +40,8 @@ struct bt_serve_opts {
     /* Each may be NULL. Tokens `first` .. first + n - 1 of the request's answer are there. */
     void (*on_tokens)(void *ctx, int64_t request, int32_t first, int32_t n, int64_t now_ns);
     void (*on_end)(void *ctx, int64_t request, const struct bt_req_record *record);
-    /* After each step; false stops the run: what lives is cancelled. */
+    /* After each step; false stops the run: what lives is cancelled, what has not arrived is left.
+     */
     bool (*on_step)(void *ctx, const struct bt_sched_state *state, int64_t n_ended, int64_t now_ns);
     void *ctx;
 };
