@@ -266,7 +266,6 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
     bt_config_init(&r.config);
     BT_TRY(bt_config_apply(&cli->args, &r.config, err));
     BT_TRY(bt_run_opts_read(&cli->args, &r.run, err));
-    BT_TRY(bt_run_opts_only_sim(&r.run, err));
     if (bt_scenario_path(r.trace_path)) {
         BT_FAIL(
             err, BT_ERR_INPUT, 0,

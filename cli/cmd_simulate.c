@@ -67,6 +67,11 @@ static json_t *one_json(const struct bt_simulation *s, const struct bt_config *c
     return o;
 }
 
+static const char *name_of(const struct bt_scenario *s)
+{
+    return s->name[0] != '\0' ? s->name : "scenario";
+}
+
 /* One configuration: runs it, and adds it to the rows of the answer. */
 static enum bt_code one(struct bt_cli *cli, struct simulate *m, int64_t i, int64_t total,
                         json_t *runs, json_t *remarks, struct bt_error *err)
@@ -75,7 +80,7 @@ static enum bt_code one(struct bt_cli *cli, struct simulate *m, int64_t i, int64
     char label[LABEL_BYTES];
     bt_scenario_config(&m->scenario, i, &config, label, sizeof label);
     if (label[0] == '\0') {
-        (void)snprintf(label, sizeof label, "%s", m->scenario.name);
+        (void)snprintf(label, sizeof label, "%s", name_of(&m->scenario));
     }
     BT_TRY(bt_real_configure(&m->world, &m->run, &config, err));
     struct bt_simulation_opts opts = {.config = &config,
@@ -104,7 +109,9 @@ static enum bt_code one(struct bt_cli *cli, struct simulate *m, int64_t i, int64
             (void)snprintf(line, sizeof line, "%s: %s", label, s.unfit.msg);
             bt_out_append(remarks, bt_out_text(line));
         } else if (total == 1) {
-            json_array_extend(remarks, bt_run_remarks(&s.deploy, &s.result->summary));
+            json_t *lines = bt_run_remarks(&s.deploy, &s.result->summary);
+            json_array_extend(remarks, lines);
+            json_decref(lines);
         }
     } else {
         bt_out_append(runs, one_json(&s, &config, label));
@@ -146,7 +153,7 @@ static enum bt_code all(struct bt_cli *cli, struct simulate *m, struct bt_error 
     bt_out_set(doc, "scenario", bt_out_text(m->scenario.name));
     if (cli->format == BT_OUT_TABLE) {
         const char *title = m->scenario.description;
-        bt_out_set(doc, "title", bt_out_text(title[0] != '\0' ? title : m->scenario.name));
+        bt_out_set(doc, "title", bt_out_text(title[0] != '\0' ? title : name_of(&m->scenario)));
     }
     enum bt_code code = BT_OK;
     for (int64_t i = 0; i < total && code == BT_OK; i++) {
@@ -178,9 +185,6 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
     BT_ASSERT(m != NULL);
     m->plots = bt_args_text(&cli->args, "plots");
     enum bt_code code = bt_run_opts_read(&cli->args, &m->run, err);
-    if (code == BT_OK) {
-        code = bt_run_opts_only_sim(&m->run, err);
-    }
     if (code == BT_OK) {
         code = bt_scenario_open(cli, cli->args.positional[0], &m->scenario, err);
     }

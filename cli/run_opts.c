@@ -166,7 +166,7 @@ enum bt_code bt_run_opts_only_sim(const struct bt_run_opts *run, struct bt_error
 {
     if (run->executor != BT_EXECUTOR_SIM) {
         BT_FAIL(err, BT_ERR_MISSING, 0,
-                "--executor %s: this command simulates; `berth run` computes with the real engine",
+                "--executor %s: this command simulates; berth replay and berth simulate take it",
                 run->executor == BT_EXECUTOR_CPU ? "cpu" : "cuda");
     }
     return BT_OK;
