@@ -1,4 +1,5 @@
 #include "sim/cost/roofline.h"
+#include "sim/cost/stack_speed.h"
 #include "sim/cost/surface_law.h"
 #include "sim/hardware/stack.h"
 #include "sim/run.h"
@@ -268,6 +269,7 @@ static enum bt_code resolve(struct bt_deploy *d, struct bt_surface_library *surf
     d->max_model_len = d->memory.max_model_len;
     BT_TRY(fill_sched(d, err));
     BT_TRY(make_cost(d, surfaces, NULL, &d->cost, err));
+    d->frontend_ns = bt_stack_speed_of(c->stack, &d->gpu).frontend_ns;
     derive_costs(d);
     return BT_OK;
 }

@@ -81,8 +81,8 @@ static void mark_dirty(struct run *run, struct replica *r)
     }
 }
 
-/* Reads the next request of the source into the pool and schedules its arrival: at its own time, or
- * in a closed loop when its user has thought. */
+/* Reads the next request of the source into the pool and schedules its arrival at the scheduler: at
+ * its own time, or in a closed loop when its user has thought, and once the front end is done. */
 static enum bt_code read_request(struct run *run, int64_t user_free_ns, struct bt_error *err)
 {
     struct bt_source *source = run->opts->source;
@@ -103,8 +103,8 @@ static enum bt_code read_request(struct run *run, int64_t user_free_ns, struct b
     int32_t place = -1;
     uint64_t key = bt_sim_truth_key(run->opts->seed, request.id);
     BT_TRY(bt_live_add(&run->live, &request, key, &place, err));
-    return bt_des_schedule(&run->des, request.arrival_ns, EVENT_ARRIVAL, EVENT_ARRIVAL,
-                           (uint64_t)place, err);
+    int64_t at_ns = request.arrival_ns + run->opts->deploy->frontend_ns;
+    return bt_des_schedule(&run->des, at_ns, EVENT_ARRIVAL, EVENT_ARRIVAL, (uint64_t)place, err);
 }
 
 static void fail_later(struct run *run, enum bt_code code)

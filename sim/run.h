@@ -42,6 +42,7 @@ struct bt_deploy {
     struct bt_memory_plan memory;
     struct bt_sched_opts sched; /* per replica; metrics, callbacks, replica unset */
     struct bt_cost cost;        /* owned */
+    int64_t frontend_ns;        /* from a request's arrival to the scheduler */
 };
 
 /* Resolves a configuration: formats, memory plan, cost model, scheduler options. `draft` may be

@@ -612,6 +612,12 @@ static void explain_pass(const struct bt_model_cost *m, const struct bt_batch *b
     }
 }
 
+const struct bt_law *bt_step_cost_law(const struct bt_cost *cost)
+{
+    BT_ASSERT(cost->ops == &step_cost_ops);
+    return &((const struct step_cost *)cost->self)->law;
+}
+
 int32_t bt_step_cost_explain(const struct bt_cost *cost, const struct bt_batch *b,
                              struct bt_step_row rows[BT_STEP_ROWS_MAX])
 {

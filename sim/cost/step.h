@@ -71,6 +71,9 @@ BT_NODISCARD enum bt_code bt_step_cost_create(const struct bt_step_opts *opts, s
                                               struct bt_law draft_law, struct bt_cost *out,
                                               struct bt_error *err);
 
+/* The target's law, borrowed. `cost` was made by bt_step_cost_create. */
+const struct bt_law *bt_step_cost_law(const struct bt_cost *cost);
+
 /* Ranks that share the draft: the target's when its heads allow it, else each rank has a copy: 1.
  */
 int32_t bt_step_draft_tp(const struct bt_step_opts *o);

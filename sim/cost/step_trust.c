@@ -31,13 +31,12 @@ static void count_level(struct weakest *w, const struct bt_op_origin *o, enum bt
     }
 }
 
-/* Relative error of one step. */
-static double step_error(const struct bt_cost *cost, const struct bt_batch *b,
-                         const struct bt_op_origin *target, const struct bt_op_origin *draft,
-                         struct weakest *weakest)
+/* The sources of one step and what each may be off by, of the step. Returns how many. */
+static int32_t parts_of(const struct bt_cost *cost, const struct bt_batch *b,
+                        const struct bt_op_origin *target, const struct bt_op_origin *draft,
+                        struct weakest *weakest, struct part parts[SOURCES_MAX])
 {
     struct bt_step_row rows[BT_STEP_ROWS_MAX];
-    struct part parts[SOURCES_MAX];
     int32_t n_parts = 0;
     int32_t n = bt_step_cost_explain(cost, b, rows);
     double sum = 0;
@@ -58,9 +57,45 @@ static double step_error(const struct bt_cost *cost, const struct bt_batch *b,
         }
         parts[k].error += share * expm1(o->log_error);
     }
+    return n_parts;
+}
+
+/* Relative error of one step. */
+static double step_error(const struct bt_cost *cost, const struct bt_batch *b,
+                         const struct bt_op_origin *target, const struct bt_op_origin *draft,
+                         struct weakest *weakest)
+{
+    struct part parts[SOURCES_MAX];
+    int32_t n = parts_of(cost, b, target, draft, weakest, parts);
     double square = 0;
-    for (int32_t k = 0; k < n_parts; k++) {
+    for (int32_t k = 0; k < n; k++) {
         square += parts[k].error * parts[k].error;
+    }
+    return sqrt(square);
+}
+
+double bt_step_ratio_error(const struct bt_cost *a,
+                           const struct bt_op_origin origins_a[BT_STEP_OPS],
+                           const struct bt_cost *b,
+                           const struct bt_op_origin origins_b[BT_STEP_OPS],
+                           const struct bt_batch *batch)
+{
+    struct part of_a[SOURCES_MAX], of_b[SOURCES_MAX];
+    struct weakest ignored = {0};
+    int32_t n_a = parts_of(a, batch, origins_a, origins_a, &ignored, of_a);
+    int32_t n_b = parts_of(b, batch, origins_b, origins_b, &ignored, of_b);
+    double square = 0;
+    for (int32_t i = 0; i < n_a; i++) {
+        for (int32_t k = 0; k < n_b; k++) {
+            if (of_a[i].source == of_b[k].source) {
+                of_a[i].error -= of_b[k].error;
+                of_b[k].error = 0;
+            }
+        }
+        square += of_a[i].error * of_a[i].error;
+    }
+    for (int32_t k = 0; k < n_b; k++) {
+        square += of_b[k].error * of_b[k].error;
     }
     return sqrt(square);
 }

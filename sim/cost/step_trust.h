@@ -33,6 +33,18 @@ struct bt_op_origin {
 void bt_step_trust_fill(struct bt_cost *cost, const struct bt_op_origin target[BT_STEP_OPS],
                         const struct bt_op_origin *draft, int32_t max_seqs, int32_t draft_steps);
 
+/* What whole runs are off by beyond their kernels: P90 of TPOT on an H200 (docs/SILICON.md). Part
+ * of every model's step_error, in quadrature. */
+#define BT_STEP_ASSEMBLY_ERROR 0.10
+
+/* Bound of the ratio of two models' times of one step (two formats of one model, say), relative:
+ * a source that both have errs alike in both, and only the difference of its shares counts. */
+double bt_step_ratio_error(const struct bt_cost *a,
+                           const struct bt_op_origin origins_a[BT_STEP_OPS],
+                           const struct bt_cost *b,
+                           const struct bt_op_origin origins_b[BT_STEP_OPS],
+                           const struct bt_batch *batch);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,7 @@
 #include "sim/cost/roofline.h"
 #include "sim/cost/surface_law.h"
 
-#include <string.h>
+#include <math.h>
 
 static enum bt_code make_law(struct bt_surface_library *library, const char *stack,
                              enum bt_source_without without, const struct bt_step_opts *o,
@@ -46,5 +46,13 @@ enum bt_code bt_surface_cost_create(struct bt_surface_library *library, const ch
     BT_TRY(bt_step_cost_create(&o, law, draft, out, err));
     int32_t draft_steps = o.spec == BT_SPEC_NONE ? 0 : o.spec_k;
     bt_step_trust_fill(out, target, of_draft, o.max_seqs, draft_steps);
+    out->step_error = hypot(out->step_error, BT_STEP_ASSEMBLY_ERROR);
     return BT_OK;
+}
+
+double bt_surface_cost_ratio_error(const struct bt_cost *a, const struct bt_cost *b,
+                                   const struct bt_batch *batch)
+{
+    return bt_step_ratio_error(a, bt_surface_law_origins(bt_step_cost_law(a)), b,
+                               bt_surface_law_origins(bt_step_cost_law(b)), batch);
 }

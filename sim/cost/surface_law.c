@@ -2,6 +2,7 @@
 
 #include "sim/cost/curve.h"
 #include "sim/cost/roofline.h"
+#include "sim/cost/stack_speed.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +26,8 @@ static const double STAND_IN_LOG = 0.0953101798043249; /* log 1.1 */
 struct op_curve {
     const struct bt_op_source *source; /* NULL: the roofline answers */
     struct bt_op_shape shape;          /* of the fixed coordinates */
+    double most_flops;                 /* FLOP/s that products hold in serving; 0: no limit */
+    double scale;                      /* of the source's time; 0: 1 */
     struct bt_curve curve;
 };
 
@@ -182,7 +185,13 @@ static double curve_point(const void *ctx, int64_t x)
     const struct op_curve *c = ctx;
     struct bt_op_shape shape = c->shape;
     *bt_op_main_coordinate(c->source->op, &shape) = x;
-    return PS_PER_NS * bt_op_source_ns(c->source, &shape, NULL);
+    double ps =
+        PS_PER_NS * bt_op_source_ns(c->source, &shape, NULL) * (c->scale > 0 ? c->scale : 1);
+    if (c->most_flops > 0) {
+        double flops = bt_op_work(c->source->op, &c->source->format, &shape).flops;
+        ps = fmax(ps, flops / c->most_flops * 1e12);
+    }
+    return ps;
 }
 
 /* The source's own bends within low .. high, with both ends, and powers of two beyond them. */
@@ -214,6 +223,18 @@ static enum bt_code compile(struct maker *m, struct op_curve *c, int64_t low, in
     return bt_curve_init(&c->curve, knots, n, curve_point, c, m->err);
 }
 
+/* What serving makes of a product's measured time. */
+static void limit_product(const struct maker *m, struct op_curve *c, const struct bt_op_format *f)
+{
+    struct bt_stack_speed speed = bt_stack_speed_of(m->o->stack, m->o->gpu);
+    if (bt_num_is_fp8(f->weights)) {
+        c->most_flops = speed.most_flops_fp8;
+        c->scale = c->source->level == BT_TRUST_TRANSFERRED ? speed.fp8_stand_in : 1;
+    } else if (!bt_num_is_int8(f->activations)) { /* weight-only formats multiply in 16 bits */
+        c->most_flops = speed.most_flops_16bit;
+    }
+}
+
 static enum bt_code make_gemm(struct maker *m, enum bt_step_op op, int64_t n, int64_t k)
 {
     struct op_curve *c = &m->law->ops[op];
@@ -233,6 +254,7 @@ static enum bt_code make_gemm(struct maker *m, enum bt_step_op op, int64_t n, in
     double more = 0;
     if (c->source != NULL) {
         const struct bt_surface *s = c->source->surface;
+        limit_product(m, c, &f);
         if (s != NULL && !matrix_is_measured(s, n, k) && s->grid.off_rest.n > 0) {
             more = fmax(log1p(s->grid.off_rest.p90) - log1p(s->grid.along.p90), 0);
         }

@@ -47,6 +47,10 @@ BT_NODISCARD enum bt_code bt_surface_cost_create(struct bt_surface_library *libr
                                                  const struct bt_step_opts *opts,
                                                  struct bt_cost *out, struct bt_error *err);
 
+/* bt_step_ratio_error of two models made by bt_surface_cost_create. */
+double bt_surface_cost_ratio_error(const struct bt_cost *a, const struct bt_cost *b,
+                                   const struct bt_batch *batch);
+
 #ifdef __cplusplus
 }
 #endif
