@@ -1,5 +1,7 @@
 #include "scripts/host/sandbox.h"
 
+#include "scripts/host/guards.h"
+
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -11,7 +13,11 @@
 
 extern const struct bt_embedded bt_lua_modules[];
 
-enum { HOOK_EVERY = 1000 }; /* instructions between two looks at the budget */
+enum {
+    HOOK_EVERY = 1000,          /* instructions between two looks at the budget */
+    BYTES_PER_INSTRUCTION = 16, /* allocated bytes that cost as much: copies take time too */
+    LARGE_BYTES = 1 << 20       /* refused at once when the budget is spent */
+};
 
 static const int64_t DEFAULT_MEMORY_BYTES = INT64_C(256) << 20;
 static const int64_t DEFAULT_LOAD_INSTRUCTIONS = 200000000;
@@ -37,13 +43,14 @@ static void *sandbox_alloc(void *ud, void *ptr, size_t osize, size_t nsize)
         s->memory_bytes -= old;
         return NULL;
     }
-    if (nsize > (size_t)INT64_MAX / 2 ||
+    if (nsize > (size_t)INT64_MAX / 2 || (nsize > LARGE_BYTES && s->instructions_left < 0) ||
         s->memory_bytes - old + (int64_t)nsize > s->memory_max_bytes) {
         return NULL;
     }
     void *p = realloc(ptr, nsize);
     if (p != NULL) {
         s->memory_bytes += (int64_t)nsize - old;
+        s->instructions_left -= (int64_t)nsize / BYTES_PER_INSTRUCTION;
     }
     return p;
 }
@@ -64,6 +71,22 @@ static void count_hook(lua_State *L, lua_Debug *ar)
                         ar->currentline, (LUAI_UACINT)s->budget);
         lua_error(L);
     }
+}
+
+void bt_sandbox_charge(lua_State *L, double cost, const char *what)
+{
+    struct bt_sandbox *s = self_of(L);
+    if (!(cost <= (double)s->instructions_left)) {
+        s->instructions_left = -1;
+        luaL_error(L, "%s may take more steps than the %I that are allowed", what,
+                   (LUAI_UACINT)s->budget);
+    }
+    s->instructions_left -= (int64_t)cost;
+}
+
+bool bt_sandbox_is_spent(lua_State *L)
+{
+    return self_of(L)->instructions_left < 0;
 }
 
 /* Message handler: makes every error a string. [-1, +1, -] */
@@ -164,6 +187,7 @@ static int open_libraries(lua_State *L)
     remove_fields(L, LUA_STRLIBNAME, no_string);
     remove_fields(L, LUA_MATHLIBNAME, no_math);
     remove_fields(L, LUA_GNAME, no_base);
+    bt_guards_install(L);
     lua_newtable(L); /* loaded */
     lua_setfield(L, LUA_REGISTRYINDEX, "berth.loaded");
     lua_pushcfunction(L, sandbox_require); /* require */
@@ -193,6 +217,7 @@ enum bt_code bt_sandbox_create(const struct bt_sandbox_opts *opts, struct bt_san
         opts->load_instructions > 0 ? opts->load_instructions : DEFAULT_LOAD_INSTRUCTIONS;
     s->call_instructions =
         opts->call_instructions > 0 ? opts->call_instructions : DEFAULT_CALL_INSTRUCTIONS;
+    s->budget = s->instructions_left = s->load_instructions;
     s->L = lua_newstate(sandbox_alloc, s);
     if (s->L == NULL) {
         free(s);
@@ -235,8 +260,9 @@ static enum bt_code script_call(struct bt_sandbox *s, int n_args, int n_results,
     int rc = lua_pcall(L, n_args, n_results, base);
     lua_sethook(L, NULL, 0, 0);
     if (rc != LUA_OK) {
-        const char *text =
-            rc == LUA_ERRMEM ? "out of the scenario's memory budget" : lua_tostring(L, -1);
+        const char *text = rc != LUA_ERRMEM           ? lua_tostring(L, -1)
+                           : s->instructions_left < 0 ? "stopped: too much memory was copied"
+                                                      : "out of the scenario's memory budget";
         enum bt_code code = bt_error_set(err, BT_ERR_SCRIPT, rc, __FILE__, __LINE__, "%s%s%s",
                                          what == NULL ? "" : what, what == NULL ? "" : ": ", text);
         lua_settop(L, base - 1);
@@ -251,6 +277,7 @@ enum bt_code bt_sandbox_run(struct bt_sandbox *s, const char *text, size_t text_
 {
     char name[512] = "@";
     strncpy(name + 1, chunk, sizeof name - 2);
+    s->instructions_left = s->load_instructions;
     if (luaL_loadbufferx(s->L, text, text_bytes, name, "t") != LUA_OK) {
         /* Syntax errors say where they are, a refused binary chunk does not. */
         const char *why = lua_tostring(s->L, -1);

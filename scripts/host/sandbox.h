@@ -3,7 +3,8 @@
  * Allowed: the base library without load, dofile, loadfile, print and collectgarbage; string
  * without dump; table; utf8; math without random and randomseed; `require` of the compiled-in
  * berth.* modules. Reading or writing an undefined global is an error. Text chunks only. Each call
- * has an instruction budget, the state has a memory budget.
+ * has an instruction budget, which no script can catch the end of, and which what is allocated,
+ * matched and moved counts towards (guards.h); the state has a memory budget. No finalizers.
  *
  * Threading: one thread a state; any number of states.
  */

@@ -43,6 +43,8 @@ enum bt_code bt_array_grow(void **items, int64_t *cap, int64_t need, size_t item
 }
 
 /* Expects min <= x <= max, or with `open` min < x. */
+static const double REQUESTS_MAX = 1e9;
+
 static enum bt_code check(const char *key, double x, double min, double max, int open,
                           struct bt_error *err)
 {
@@ -201,6 +203,24 @@ static enum bt_code check_kinds(const struct bt_workload_spec *s, struct bt_erro
     return BT_OK;
 }
 
+/* A slip of the keyboard makes a stream that no machine comes to the end of. */
+static enum bt_code check_size(const struct bt_workload_spec *s, struct bt_error *err)
+{
+    double n = s->n_requests > 0 ? (double)s->n_requests : INFINITY;
+    double rate = bt_workload_mean_rate(s);
+    if (rate >= 0 && s->duration_s > 0) {
+        double scale = s->rate_scale > 0 ? s->rate_scale : 1;
+        n = fmin(n, rate / scale * s->duration_s);
+    }
+    if (isfinite(n) && n > REQUESTS_MAX) {
+        BT_FAIL(err, BT_ERR_INPUT, 0,
+                "workload: %.3g requests; at most %g: a lower rate, a shorter duration_s, or "
+                "n_requests",
+                n, REQUESTS_MAX);
+    }
+    return BT_OK;
+}
+
 static enum bt_code check_generated(const struct bt_workload_spec *s, struct bt_error *err)
 {
     BT_TRY(check_arrivals(s, err));
@@ -221,7 +241,7 @@ static enum bt_code check_generated(const struct bt_workload_spec *s, struct bt_
         BT_TRY(bt_dist_validate(&s->turns, "workload.turns", err));
         BT_TRY(bt_dist_validate(&s->turn_gap_s, "workload.turn_gap_s", err));
     }
-    return BT_OK;
+    return check_size(s, err);
 }
 
 static enum bt_code check_trace(const struct bt_workload_spec *s, struct bt_error *err)

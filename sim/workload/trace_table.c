@@ -25,7 +25,7 @@ struct bt_trace {
     int8_t *priority;
     int32_t *session;
     int64_t *timeout_ns;
-    int64_t *hash_at; /* first hash in `hashes` */
+    int64_t *hash_at; /* first hash in `hashes`; -1: none */
     int32_t *n_hashes;
     uint64_t *hashes; /* owned: of all requests */
     int32_t hash_tokens;
@@ -141,7 +141,7 @@ static enum bt_code add_hashes(struct bt_trace *t, const struct bt_trace_row *ro
         memcpy(t->hashes + t->n_hashes_all, row->hashes, (size_t)n * sizeof *t->hashes);
     }
     SET_OPTIONAL(t, n_hashes, CAP_N_HASHES, n, 0, err);
-    SET_OPTIONAL(t, hash_at, CAP_HASH, t->n_hashes_all, 0, err);
+    SET_OPTIONAL(t, hash_at, CAP_HASH, n > 0 ? t->n_hashes_all : -1, -1, err);
     t->n_hashes_all += n;
     return BT_OK;
 }

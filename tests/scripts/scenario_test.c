@@ -1,3 +1,4 @@
+#include "scripts/host/sandbox.h"
 #include "scripts/host/scenario.h"
 
 #include <criterion/criterion.h>
@@ -153,6 +154,25 @@ static const struct {
     {"syntax error", "return {", BT_ERR_SCRIPT, NULL},
     {"endless loop", "while true do end", BT_ERR_SCRIPT,
      "dir/s.lua:1: stopped after 200000000 instructions: an endless loop?"},
+    {"finalizer", "setmetatable({}, { __gc = function() while true do end end })", BT_ERR_SCRIPT,
+     "dir/s.lua:1: setmetatable: scenarios have no finalizers (__gc)"},
+    {"pattern that tries everything", "return string.find(('a'):rep(3000), ('a*'):rep(20) .. 'b')",
+     BT_ERR_SCRIPT,
+     "dir/s.lua:1: string.find may take more steps than the 200000000 that are allowed"},
+    {"method that tries everything", "return (('a'):rep(3000)):gsub('.-.-.-b', '')", BT_ERR_SCRIPT,
+     "dir/s.lua:1: string.gsub may take more steps than the 200000000 that are allowed"},
+    {"nothing, very often", "return (''):rep(1e18)", BT_ERR_SCRIPT,
+     "dir/s.lua:1: string.rep may take more steps than the 200000000 that are allowed"},
+    {"move of nothing", "table.move({}, 1, math.maxinteger - 9, 2)", BT_ERR_SCRIPT,
+     "dir/s.lua:1: table.move may take more steps than the 200000000 that are allowed"},
+    {"length that is not there",
+     "table.insert(setmetatable({}, { __len = function() return 1 << 50 end }), 1, 5)",
+     BT_ERR_SCRIPT,
+     "dir/s.lua:1: table.insert may take more steps than the 200000000 that are allowed"},
+    {"more requests than any machine serves",
+     "local w = require 'berth.workload'\nreturn { model = 'x', gpu = 'h200', workload = w.poisson "
+     "{ rate_per_s = 1e9, duration_s = 1e9, prompt = 5, output = 5 } }",
+     BT_ERR_INPUT, NULL},
     {"io", "io.open('x')", BT_ERR_SCRIPT,
      "dir/s.lua:1: \"io\" is not defined (scenarios have no io, os, debug, load, print, and no "
      "globals of their own)"},
@@ -228,4 +248,58 @@ Test(scenario, the_schema_names_every_key)
     cr_expect_not_null(strstr(text, "| `slo.memory_headroom` |"));
     cr_expect_not_null(strstr(text, "| `shared_prefix_tokens` |"));
     free(text);
+}
+
+/* What the guarded library functions answer is what Lua's own would. */
+Test(scenario, guarded_functions_are_as_lua_has_them)
+{
+    static const char text[] =
+        "local ok, e = pcall(error, 'boom') assert(not ok and e == 'boom')\n"
+        "local a, b, c = pcall(function(...) return ... end, 1, 2) assert(a and b == 1 and c == "
+        "2)\n"
+        "local d, m = xpcall(function(x) error('q' .. x, 0) end, function(y) return 'H' .. y end, "
+        "7)\n"
+        "assert(not d and m == 'Hq7')\n"
+        "local f, g, h = xpcall(function(...) return ... end, function() end, 3, 4)\n"
+        "assert(f and g == 3 and h == 4)\n"
+        "local n = 0 for k in ('a,b,c'):gmatch('[^,]+') do n = n + 1 end assert(n == 3)\n"
+        "assert((('x y'):gsub('%s', '_')) == 'x_y' and ('ab'):rep(2, '-') == 'ab-ab')\n"
+        "assert(('k=v'):match('(%w+)=(%w+)') == 'k' and ('a.b'):find('.', 1, true) == 2)\n"
+        "local t = { 1, 2 } table.insert(t, 3) table.insert(t, 1, 0)\n"
+        "assert(#t == 4 and table.remove(t, 1) == 0 and table.remove(t) == 3 and #t == 2)\n"
+        "assert(#table.move({ 1, 2, 3 }, 1, 3, 2) == 4)\n"
+        "assert(getmetatable(setmetatable({}, { __metatable = 5 })) == 5)\n"
+        "assert(not pcall(setmetatable, setmetatable({}, { __metatable = 5 }), {}))\n"
+        "assert(not pcall(setmetatable, {}, 3))\n"
+        "return { name = 'fine' }";
+    struct bt_sandbox_opts opts = {0};
+    struct bt_sandbox *s = NULL;
+    struct bt_error err = {0};
+    cr_assert_eq(bt_sandbox_create(&opts, &s, &err), BT_OK);
+    cr_expect_eq(bt_sandbox_run(s, text, sizeof text - 1, "s.lua", &err), BT_OK, "%s", err.msg);
+    bt_sandbox_destroy(s);
+}
+
+/* The end of a budget is not an error like others. */
+Test(scenario, a_spent_budget_cannot_be_caught)
+{
+    static const char *const texts[] = {
+        "while true do pcall(function() while true do end end) end",
+        "while true do xpcall(function() while true do end end, function() end) end",
+        "while true do xpcall(error, function() while true do end end) end",
+        "local s = ('x'):rep(5000000) while true do local t = s .. 'y' end",
+        "local s = ('x'):rep(5000000) while true do pcall(string.upper, s) end",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct bt_sandbox_opts opts = {.load_instructions = 10000000};
+        struct bt_sandbox *s = NULL;
+        struct bt_error err = {0};
+        cr_assert_eq(bt_sandbox_create(&opts, &s, &err), BT_OK);
+        enum bt_code code = bt_sandbox_run(s, texts[i], strlen(texts[i]), "s.lua", &err);
+        cr_expect_eq(code, BT_ERR_SCRIPT);
+        cr_expect_not_null(strstr(err.msg, "stopped"), "%s: %s", texts[i], err.msg);
+        /* The next call has a budget of its own. */
+        cr_expect_eq(bt_sandbox_run(s, "return 1", 8, "s.lua", &err), BT_OK);
+        bt_sandbox_destroy(s);
+    }
 }

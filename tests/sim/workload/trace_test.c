@@ -123,6 +123,22 @@ Test(trace, qwen_turns_join_their_conversation)
     bt_trace_destroy(t);
 }
 
+/* A trace whose first blocks are also its last. */
+Test(trace, one_request_with_hashes)
+{
+    struct bt_trace_opts opts = {.limit = 1};
+    static const char *const files[] = {MOONCAKE, TRACES "qwen.jsonl"};
+    for (size_t i = 0; i < 2; i++) {
+        struct bt_trace *t = load(files[i], &opts);
+        struct bt_request q;
+        cr_assert_eq(bt_trace_n(t), 1);
+        bt_trace_get(t, 0, &q);
+        cr_expect_gt(q.n_hashes, 0);
+        cr_expect_not_null(q.hashes);
+        bt_trace_destroy(t);
+    }
+}
+
 Test(trace, mooncake_ticks_are_spread_over_three_seconds_unless_kept)
 {
     struct bt_trace_opts keep = {.keep_ticks = true};
