@@ -9,6 +9,7 @@ extern "C" {
 #endif
 
 extern const struct bt_command bt_cmd_bench;
+extern const struct bt_command bt_cmd_calibrate;
 extern const struct bt_command bt_cmd_compare;
 extern const struct bt_command bt_cmd_db_diff;
 extern const struct bt_command bt_cmd_db_export;

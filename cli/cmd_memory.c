@@ -1,5 +1,6 @@
 #include "cli/cmd.h"
 #include "cli/config_opts.h"
+#include "cli/local.h"
 #include "cli/lookup.h"
 #include "sim/hardware/memory.h"
 #include "sim/hardware/stack.h"
@@ -223,10 +224,15 @@ static enum bt_code run_with_catalog(struct bt_cli *cli, const struct bt_catalog
 
 static enum bt_code run_memory(struct bt_cli *cli, struct bt_error *err)
 {
+    struct bt_local local;
+    bt_local_read(&local, cli);
     struct bt_catalog *catalog = NULL;
-    BT_TRY(bt_catalog_open(NULL, 0, &catalog, err));
-    enum bt_code code = run_with_catalog(cli, catalog, err);
-    bt_catalog_close(catalog);
+    enum bt_code code = bt_catalog_open(local.gpus, local.n_gpus, &catalog, err);
+    if (code == BT_OK) {
+        code = run_with_catalog(cli, catalog, err);
+        bt_catalog_close(catalog);
+    }
+    bt_local_fini(&local);
     return code;
 }
 

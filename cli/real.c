@@ -124,8 +124,8 @@ enum bt_code bt_real_configure(struct bt_world *w, const struct bt_run_opts *run
 
 /* ---- open and close ---- */
 
-static enum bt_code make_executor(struct bt_real *r, const struct bt_deploy *d, int32_t n_threads,
-                                  struct bt_error *err)
+static enum bt_code make_executor(struct bt_real *r, const struct bt_deploy *d,
+                                  const struct bt_run_opts *run, struct bt_error *err)
 {
     struct bt_cpu_executor_opts o = bt_engine_executor_opts(&r->engine, &r->config);
     o.block_tokens = d->sched.block_tokens;
@@ -133,7 +133,8 @@ static enum bt_code make_executor(struct bt_real *r, const struct bt_deploy *d, 
     o.n_host_blocks = d->sched.n_host_blocks;
     o.max_seqs = d->sched.max_seqs;
     o.max_model_len = d->sched.max_model_len;
-    o.n_threads = n_threads;
+    o.n_threads = run->jobs;
+    o.clock = run->clock;
     o.requests = &r->table;
     return bt_cpu_executor_create(&o, &r->executor, err);
 }
@@ -158,7 +159,7 @@ enum bt_code bt_real_open(const struct bt_cli *cli, const struct bt_world *w,
     struct bt_engine_opts eo = {.config = &r->config};
     code = bt_engine_load(cli, &eo, &r->engine, err);
     if (code == BT_OK) {
-        code = make_executor(r, &d, run->jobs, err);
+        code = make_executor(r, &d, run, err);
     }
     bt_deploy_fini(&d);
     if (code != BT_OK) {
@@ -358,6 +359,7 @@ static enum bt_code serve(struct bt_real *r, const struct bt_cli *cli, const str
         .sched = out->deploy.sched,
         .requests = &r->table,
         .arrivals = load->arrivals,
+        .clock = run->clock,
         .recording = recording,
         .on_end = on_end,
         .on_step = on_step,

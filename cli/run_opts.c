@@ -100,6 +100,13 @@ static const struct bt_opt run_opts[] = {
      .default_text = "sim",
      .allowed = "sim|cpu|cuda",
      .help = "what runs the steps"},
+    {.name = "clock",
+     .kind = BT_OPT_ENUM,
+     .value = "WHICH",
+     .default_text = "wall",
+     .allowed = "wall|work",
+     .help = "real engine: work counts what its one thread has run and skips waits, so that a "
+             "machine that others keep busy measures as an idle one (--jobs 1)"},
 };
 
 struct bt_opt_table bt_trace_opt_table(void)
@@ -155,6 +162,7 @@ enum bt_code bt_run_opts_read(const struct bt_args *args, struct bt_run_opts *ou
     out->jobs = (int32_t)bt_args_int(args, "jobs", core_count());
     out->per_request = bt_args_text(args, "per-request");
     out->timeseries = bt_args_text(args, "timeseries");
+    out->clock = strcmp(bt_args_text(args, "clock"), "work") == 0 ? BT_CLOCK_WORK : BT_CLOCK_WALL;
     const char *executor = bt_args_text(args, "executor");
     out->executor = strcmp(executor, "sim") == 0   ? BT_EXECUTOR_SIM
                     : strcmp(executor, "cpu") == 0 ? BT_EXECUTOR_CPU

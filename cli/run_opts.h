@@ -5,6 +5,7 @@
 #define BT_CLI_RUN_OPTS_H
 
 #include "cli/args.h"
+#include "engine/clock.h"
 #include "engine/core/metrics.h"
 #include "sim/workload/trace.h"
 
@@ -25,12 +26,14 @@ struct bt_run_opts {
     const char *per_request; /* borrowed file name; NULL: none */
     const char *timeseries;  /* borrowed file name; NULL: none */
     enum bt_executor_kind executor;
+    enum bt_clock clock; /* of the real engine */
 };
 
 /* --format, --columns, --rate-scale, --from, --to, --limit, --spread-ticks. */
 struct bt_opt_table bt_trace_opt_table(void);
 
-/* --slo, --warmup, --seed, --jobs, --price, --per-request, --timeseries, --executor. */
+/* --slo, --warmup, --seed, --jobs, --price, --per-request, --timeseries, --executor, --clock, ...
+ */
 struct bt_opt_table bt_run_opt_table(void);
 
 /* Reads the options of bt_trace_opt_table; texts are borrowed from args. The seed of spreading is

@@ -27,6 +27,10 @@ static enum bt_code env_find_gpu(void *ctx, const char *name, struct bt_gpu *out
         *out = w->host;
         return BT_OK;
     }
+    if (strcmp(name, "host") == 0 && bt_local_host(&w->local) == NULL) {
+        BT_FAIL(err, BT_ERR_NOTFOUND, 0,
+                "gpu: \"host\": this machine is not calibrated yet: berth calibrate --model DIR");
+    }
     const struct bt_catalog_gpu *gpu = NULL;
     BT_TRY(bt_catalog_find_gpu(w->catalog, name, "gpu", &gpu, err));
     *out = gpu->gpu;
@@ -136,7 +140,11 @@ static enum bt_code open_surfaces(struct bt_world *w, struct bt_error *err)
         gpus[i] = bt_catalog_gpu_at(w->catalog, i)->gpu;
     }
     struct bt_surface_library_opts opts = {
-        .texts = bt_calibration_texts, .skews = bt_skew_texts, .gpus = gpus, .n_gpus = n};
+        .texts = bt_calibration_texts,
+        .skews = bt_skew_texts,
+        .gpus = gpus,
+        .n_gpus = n,
+        .host = w->local.host.samples.n_samples > 0 ? &w->local.host : NULL};
     enum bt_code code = bt_surface_library_create(&opts, &w->env.surfaces, err);
     free(gpus);
     return code;
@@ -155,8 +163,11 @@ enum bt_code bt_world_open(const struct bt_cli *cli, struct bt_world *w, struct 
                 .make_hooks = env_make_hooks,
                 .free_hooks = env_free_hooks},
     };
-    BT_TRY(bt_catalog_open(NULL, 0, &w->catalog, err));
-    enum bt_code code = open_surfaces(w, err);
+    bt_local_read(&w->local, cli);
+    enum bt_code code = bt_catalog_open(w->local.gpus, w->local.n_gpus, &w->catalog, err);
+    if (code == BT_OK) {
+        code = open_surfaces(w, err);
+    }
     if (code == BT_OK) {
         code = take_prices(w, cli, NULL, NULL, err);
     }
@@ -176,6 +187,7 @@ void bt_world_close(struct bt_world *w)
     bt_trace_destroy(w->trace);
     bt_surface_library_destroy(w->env.surfaces);
     bt_catalog_close(w->catalog);
+    bt_local_fini(&w->local);
     *w = (struct bt_world){0};
 }
 

@@ -5,6 +5,7 @@
 #define BT_CLI_WORLD_H
 
 #include "cli/command.h"
+#include "cli/local.h"
 #include "db/catalog.h"
 #include "scripts/host/scenario.h"
 #include "sim/plan/plan.h"
@@ -16,6 +17,7 @@ extern "C" {
 
 struct bt_world {
     struct bt_catalog *catalog; /* owned */
+    struct bt_local local;      /* owned: what the store knows of this machine */
     struct bt_price_list prices;
     const struct bt_scenario *scenario; /* borrowed; NULL: the workload came by option */
     struct bt_workload_spec workload;

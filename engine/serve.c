@@ -17,7 +17,7 @@ struct serve {
     bool *ended;                   /* [n requests] */
     const struct bt_step_plan *plans[BT_MAX_INFLIGHT];
     int32_t n_flight; /* plans in flight, oldest first */
-    int64_t zero_ns;  /* the monotonic clock at the start */
+    int64_t zero_ns;  /* the clock's time at the start */
     int64_t last_ns;  /* time never goes back */
     int64_t n_submitted, n_ended;
     struct bt_serve_result *out;
@@ -25,22 +25,19 @@ struct serve {
 
 /* ---- clock ---- */
 
-static int64_t monotonic_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static int64_t clock_ns(struct serve *s)
 {
-    int64_t now = monotonic_ns() - s->zero_ns;
+    int64_t now = bt_clock_ns(s->o->clock) - s->zero_ns;
     s->last_ns = now > s->last_ns ? now : s->last_ns;
     return s->last_ns;
 }
 
-static void sleep_until(const struct serve *s, int64_t t_ns)
+static void sleep_until(struct serve *s, int64_t t_ns)
 {
+    if (s->o->clock == BT_CLOCK_WORK) {
+        s->zero_ns -= t_ns - s->last_ns; /* the time of waiting has passed */
+        return;
+    }
     int64_t at = s->zero_ns + t_ns;
     struct timespec t = {.tv_sec = at / 1000000000, .tv_nsec = at % 1000000000};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {
@@ -314,7 +311,7 @@ enum bt_code bt_serve_run(const struct bt_serve_opts *opts, struct bt_serve_resu
     *result = (struct bt_serve_result){0};
     bt_arena_init(&s.arena, 0);
     enum bt_code code = serve_init(&s, err);
-    s.zero_ns = monotonic_ns();
+    s.zero_ns = bt_clock_ns(opts->clock);
     while (code == BT_OK && (s.n_ended < opts->requests->n || s.n_flight > 0)) {
         code = turn(&s, err);
     }

@@ -8,6 +8,7 @@
 #ifndef BT_ENGINE_SERVE_H
 #define BT_ENGINE_SERVE_H
 
+#include "engine/clock.h"
 #include "engine/core/error.h"
 #include "engine/core/executor.h"
 #include "engine/core/sched.h"
@@ -34,6 +35,7 @@ struct bt_serve_opts {
     struct bt_sched_opts sched;
     struct bt_gen_table *requests;     /* n_out and spec are set anew */
     const struct bt_arrival *arrivals; /* NULL: all arrive at once, without timeout */
+    enum bt_clock clock;               /* WORK: waits are skipped; the executor's is the same */
     bool fast;                         /* all arrive at once, whatever their times */
     struct bt_recording *recording;    /* initialised by the loop; may be NULL */
 

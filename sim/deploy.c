@@ -1,3 +1,4 @@
+#include "sim/cost/host_law.h"
 #include "sim/cost/roofline.h"
 #include "sim/cost/stack_speed.h"
 #include "sim/cost/surface_law.h"
@@ -127,6 +128,10 @@ static enum bt_code make_cost(const struct bt_deploy *d, struct bt_surface_libra
     if (fit != NULL) {
         o.step_overhead_ns = (int64_t)(fit->step_overhead_s * 1e9 + 0.5);
         o.time_scale = 1 / fit->efficiency;
+    }
+    if (surfaces != NULL && d->gpu.family == BT_GPU_CPU &&
+        bt_surface_library_host(surfaces) != NULL) {
+        return bt_host_cost_create(bt_surface_library_host(surfaces), &o, out, err);
     }
     if (surfaces == NULL || d->gpu.family == BT_GPU_CPU) {
         return bt_roofline_create(&o, out, err);

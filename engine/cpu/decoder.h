@@ -17,6 +17,7 @@
 #include "engine/cpu/attention.h"
 #include "engine/cpu/linear.h"
 #include "engine/cpu/ops.h"
+#include "engine/cpu/profile.h"
 #include "engine/model/model.h"
 #include "engine/model/quantize.h"
 
@@ -70,6 +71,7 @@ struct bt_decoder {
     float *norms;      /* every norm vector as floats */
     bt_cpu_tap_fn tap; /* may be NULL */
     void *tap_user;
+    struct bt_cpu_profile *profile; /* borrowed; NULL: none */
 };
 
 /* compute: FP32, FP16 or BF16. Returns BT_ERR_ARG for a model this decoder does not know,

@@ -1,8 +1,8 @@
+#include "engine/core/rng.h"
 #include "engine/cpu/executor_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { DEFAULT_BLOCK_TOKENS = 16, DEFAULT_ROWS = 256, LOGIT_ROWS = 32 };
 
@@ -64,6 +64,10 @@ static enum bt_code check_opts(struct bt_cpu_executor_opts *o, struct bt_error *
     o->block_tokens = o->block_tokens == 0 ? DEFAULT_BLOCK_TOKENS : o->block_tokens;
     o->max_rows = o->max_rows == 0 ? DEFAULT_ROWS : o->max_rows;
     BT_TRY(check_draft(o, err));
+    if (o->clock == BT_CLOCK_WORK && o->n_threads != 1) {
+        BT_FAIL(err, BT_ERR_ARG, o->n_threads, "clock: work counts one thread, not %d (--jobs 1)",
+                o->n_threads);
+    }
     if (o->max_model_len == 0) {
         o->max_model_len = o->model->config.arch.max_position;
         if (o->draft != NULL && o->draft->config.arch.max_position < o->max_model_len) {
@@ -348,13 +352,6 @@ static void count_work(const struct bt_cpu_executor *e, const struct bt_step_pla
     result->bytes = plan->n_seqs > 0 ? (int64_t)bytes : 0;
 }
 
-static int64_t clock_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static enum bt_code run_step(struct bt_cpu_executor *e, const struct bt_step_plan *plan,
                              struct bt_step_result *result, struct bt_error *err)
 {
@@ -384,14 +381,14 @@ static enum bt_submit executor_submit(void *self, const struct bt_step_plan *pla
                                       struct bt_step_result *result, struct bt_error *err)
 {
     struct bt_cpu_executor *e = self;
-    int64_t began_ns = clock_ns();
+    int64_t began_ns = bt_clock_ns(e->opts.clock);
     result->step_id = plan->step_id;
     run_copies(e, plan, result);
     if (run_step(e, plan, result, err) != BT_OK) {
         return BT_SUBMIT_FAILED;
     }
     count_work(e, plan, result);
-    result->busy_ns = clock_ns() - began_ns;
+    result->busy_ns = bt_clock_ns(e->opts.clock) - began_ns;
     result->host_ns = 0;
     result->start_ns = now_ns;
     result->done_ns = now_ns + result->busy_ns;
@@ -458,6 +455,38 @@ const struct bt_block_layout *bt_cpu_executor_layout(const struct bt_executor *x
 {
     BT_ASSERT(kv_class >= 0 && kv_class < BT_KV_CLASSES);
     return &executor_of(x)->pool.layout[kv_class];
+}
+
+void bt_cpu_executor_profile(const struct bt_executor *x, struct bt_cpu_profile *profile)
+{
+    BT_ASSERT(x->ops == &cpu_ops);
+    struct bt_cpu_executor *e = x->self;
+    e->target.profile = profile;
+}
+
+/* One block's keys and values, by the pool's own writer; the others are its copies. */
+void bt_cpu_executor_fill_kv(const struct bt_executor *x)
+{
+    const struct bt_cpu_executor *e = executor_of(x);
+    const struct bt_block_layout *l = &e->pool.layout[0];
+    size_t block_bytes = (size_t)l->block_bytes;
+    for (int32_t p = 0; p < BT_KV_PARTS; p++) {
+        const struct bt_kv_part *part = &l->parts[p];
+        int32_t width = part->n_kv_heads * part->head_dim;
+        for (int32_t i = 0; i < part->n_layers * 2 * l->block_tokens; i++) {
+            int32_t slot = i / (2 * part->n_layers);
+            int32_t layer = i / 2 % part->n_layers;
+            float *row = e->logits; /* scratch, wider than a row: a vocabulary is */
+            BT_ASSERT(width <= e->logit_rows * e->sampler.vocab);
+            for (int32_t k = 0; k < width; k++) {
+                row[k] = (float)bt_rng_at((uint64_t)i, (uint64_t)k) - 0.5f;
+            }
+            bt_kv_pool_write(&e->pool, 0, (enum bt_kv_part_id)p, layer, i % 2, 0, slot, row);
+        }
+    }
+    for (int32_t b = 1; b < e->pool.n_blocks; b++) {
+        memcpy(e->pool.blocks + (size_t)b * block_bytes, e->pool.blocks, block_bytes);
+    }
 }
 
 void bt_cpu_executor_fit_sched(const struct bt_executor *x, struct bt_sched_opts *sched)

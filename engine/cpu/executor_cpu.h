@@ -23,8 +23,10 @@
 #define BT_ENGINE_CPU_EXECUTOR_CPU_H
 
 #include "engine/block_layout.h"
+#include "engine/clock.h"
 #include "engine/core/executor.h"
 #include "engine/core/sched.h"
+#include "engine/cpu/profile.h"
 #include "engine/gen.h"
 #include "engine/model/model.h"
 
@@ -51,6 +53,7 @@ struct bt_cpu_executor_opts {
     int32_t max_model_len;         /* tokens; 0: the model's, or the draft's if that is less */
     int32_t max_rows;              /* tokens computed at a time; 0: 256 */
     int32_t n_threads;             /* 0: all that OpenMP would use */
+    enum bt_clock clock;           /* of step durations; WORK: one thread only */
     struct bt_gen_table *requests; /* shared with the serving loop; plans' `user` is the index */
 };
 
@@ -72,6 +75,11 @@ void bt_cpu_executor_memory(const struct bt_executor *e, struct bt_cpu_memory *o
 
 /* The pool's layout; kv_class 1 has no slots when there is no 16-bit class. */
 const struct bt_block_layout *bt_cpu_executor_layout(const struct bt_executor *e, int32_t kv_class);
+
+/* For measuring. The target's passes add to the profile (NULL: no more); and plausible keys and
+ * values go to every block, so that contexts need no prefill. */
+void bt_cpu_executor_profile(const struct bt_executor *e, struct bt_cpu_profile *profile);
+void bt_cpu_executor_fill_kv(const struct bt_executor *e);
 
 /* Fills what scheduler and executor must agree on: rows, blocks, classes, context, draft tokens and
  * steps in flight. max_batched_tokens is raised to max_seqs where it is less. */

@@ -36,7 +36,8 @@ struct skew_entry {
 };
 
 struct bt_surface_library {
-    const struct bt_embedded *texts; /* borrowed */
+    const struct bt_embedded *texts;        /* borrowed */
+    const struct bt_host_calibration *host; /* borrowed; NULL: none */
     const struct bt_embedded *skews; /* borrowed; NULL: none */
     struct skew_entry *read_skews;   /* owned */
     int32_t n_gpus;
@@ -76,10 +77,16 @@ enum bt_code bt_surface_library_create(const struct bt_surface_library_opts *opt
     }
     memcpy(l->gpus, opts->gpus, n * sizeof *l->gpus);
     l->texts = opts->texts;
+    l->host = opts->host;
     l->skews = opts->skews;
     l->n_gpus = opts->n_gpus;
     *out = l;
     return BT_OK;
+}
+
+const struct bt_host_calibration *bt_surface_library_host(const struct bt_surface_library *l)
+{
+    return l->host;
 }
 
 void bt_surface_library_destroy(struct bt_surface_library *l)

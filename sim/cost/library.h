@@ -28,12 +28,14 @@ extern "C" {
 #endif
 
 struct bt_surface_library;
+struct bt_host_calibration;
 
 struct bt_surface_library_opts {
     const struct bt_embedded *texts; /* calibrations, ended by name NULL; borrowed, outlive it */
     const struct bt_embedded *skews; /* "GPU__STACK-VERSION.skew" likewise; NULL: none */
     const struct bt_gpu *gpus;       /* the cards that surfaces may be of; copied */
     int32_t n_gpus;
+    const struct bt_host_calibration *host; /* borrowed, outlives the library; NULL: none */
 };
 
 /* BT_ERR_NOMEM. */
@@ -42,6 +44,9 @@ BT_NODISCARD enum bt_code bt_surface_library_create(const struct bt_surface_libr
                                                     struct bt_error *err);
 /* NULL is allowed. */
 void bt_surface_library_destroy(struct bt_surface_library *l);
+
+/* The calibration of this machine's processor; NULL: none. */
+const struct bt_host_calibration *bt_surface_library_host(const struct bt_surface_library *l);
 
 /* What may not be used: to see what an answer would be without it. */
 enum bt_source_without {
