@@ -29,6 +29,7 @@ extern const struct bt_command bt_cmd_run;
 extern const struct bt_command bt_cmd_simulate;
 extern const struct bt_command bt_cmd_trace_convert;
 extern const struct bt_command bt_cmd_trace_describe;
+extern const struct bt_command bt_cmd_validate;
 extern const struct bt_command bt_cmd_version;
 
 #ifdef __cplusplus

@@ -345,7 +345,8 @@ static enum bt_code work(struct calibrate *c, struct bt_error *err)
     BT_TRY(open_model(c, err));
     BT_TRY(bt_host_measure(c->run.jobs, &c->host, err));
     bt_host_describe(c->run.jobs, text);
-    (void)snprintf(c->host.product, sizeof c->host.product, "%s", text);
+    (void)snprintf(c->host.product, sizeof c->host.product, "%.*s", (int)sizeof c->host.product - 1,
+                   text);
     BT_TRY(measure(c, err));
     BT_TRY(write_store(c, err));
     return answer(c, err);

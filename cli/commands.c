@@ -16,6 +16,7 @@ const struct bt_command *const bt_commands[] = {
     &bt_cmd_bench,
     &bt_cmd_quantize,
     &bt_cmd_calibrate,
+    &bt_cmd_validate,
     &bt_cmd_db_list,
     &bt_cmd_db_show,
     &bt_cmd_db_diff,

@@ -216,6 +216,14 @@ void bt_record_plan(struct bt_record *r, const struct bt_plan_spec *spec,
     free(rows);
 }
 
+void bt_record_validations(struct bt_record *r, const struct bt_store_validation *rows, int32_t n)
+{
+    struct bt_error err = {0};
+    if (r->store != NULL && n > 0) {
+        (void)ok(r, bt_store_add_validations(r->store, r->run_id, rows, n, &err), &err);
+    }
+}
+
 void bt_record_end(struct bt_record *r, bool keep)
 {
     if (r->store == NULL) {

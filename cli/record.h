@@ -13,6 +13,7 @@ extern "C" {
 #endif
 
 struct bt_store;
+struct bt_store_validation;
 
 /* One recording; zeroed, or made by bt_record_begin. Every call on one that has failed is a no-op.
  */
@@ -35,6 +36,9 @@ void bt_record_simulation(struct bt_record *r, int32_t i, const char *label,
 /* The candidates of a plan. */
 void bt_record_plan(struct bt_record *r, const struct bt_plan_spec *spec,
                     const struct bt_plan_answer *a);
+
+/* What a validation found. */
+void bt_record_validations(struct bt_record *r, const struct bt_store_validation *rows, int32_t n);
 
 /* Ends the run, tells its number on stderr, closes the store; keep false: the command has failed
  * after all, and nothing of the run is left. */

@@ -12,6 +12,7 @@ struct bt_cpu_meter {
     struct bt_executor executor;
     struct bt_gen_table table;
     struct bt_cpu_profile profile;
+    double mark_ns; /* what reading the clock adds to each operation */
     int32_t n_blocks;
     int32_t *prompt;                                     /* [max_ctx] */
     int32_t *outs;                                       /* [max_seqs]: one token of each answer */
@@ -25,6 +26,28 @@ struct bt_cpu_meter {
 static int32_t blocks_of(const struct bt_cpu_meter *m, const struct bt_cpu_step_shape *s)
 {
     return (s->ctx + s->n_tokens + m->opts.block_tokens - 1) / m->opts.block_tokens;
+}
+
+static int compare(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median time between two marks with nothing between them. */
+static double mark_cost(enum bt_clock clock)
+{
+    enum { MARKS = 501 };
+    int64_t gaps[MARKS];
+    struct bt_cpu_profile p;
+    bt_cpu_profile_start(&p, clock);
+    for (int32_t i = 0; i < MARKS; i++) {
+        int64_t before_ns = p.last_ns;
+        bt_cpu_mark(&p, BT_CPU_OP_EMBED);
+        gaps[i] = p.last_ns - before_ns;
+    }
+    qsort(gaps, MARKS, sizeof *gaps, compare);
+    return (double)gaps[MARKS / 2];
 }
 
 static enum bt_code init(struct bt_cpu_meter *m, struct bt_error *err)
@@ -60,6 +83,7 @@ static enum bt_code init(struct bt_cpu_meter *m, struct bt_error *err)
     BT_TRY(bt_cpu_executor_create(&eo, &m->executor, err));
     bt_cpu_executor_profile(&m->executor, &m->profile);
     bt_cpu_executor_fill_kv(&m->executor);
+    m->mark_ns = mark_cost(o->clock);
     return BT_OK;
 }
 
@@ -145,18 +169,15 @@ static enum bt_code run_once(struct bt_cpu_meter *m, const struct bt_cpu_step_sh
     int64_t step_ns = bt_clock_ns(m->opts.clock) - began_ns;
     int64_t rest_ns = step_ns;
     for (int32_t op = 0; op < BT_CPU_OPS; op++) {
-        m->samples[op][repeat] = m->profile.ns[op];
+        int64_t marks_ns = (int64_t)(m->mark_ns * m->profile.n[op]);
+        int64_t ns = m->profile.ns[op] - marks_ns;
+        m->samples[op][repeat] = ns > 0 ? ns : 0;
         rest_ns -= m->profile.ns[op];
+        step_ns -= marks_ns;
     }
     m->samples[BT_CPU_OPS][repeat] = rest_ns;
     m->samples[BT_CPU_OPS + 1][repeat] = step_ns;
     return BT_OK;
-}
-
-static int compare(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
 }
 
 static double median_of(int64_t *samples, int32_t n, double *spread)

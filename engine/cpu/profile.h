@@ -38,6 +38,7 @@ struct bt_cpu_profile {
     enum bt_clock clock;
     int64_t last_ns;
     int64_t ns[BT_CPU_OPS];
+    int32_t n[BT_CPU_OPS]; /* marks */
 };
 
 /* Forgets what was summed up and starts now. */
@@ -52,6 +53,7 @@ static inline void bt_cpu_mark(struct bt_cpu_profile *p, enum bt_cpu_op op)
     if (p != NULL) {
         int64_t now_ns = bt_clock_ns(p->clock);
         p->ns[op] += now_ns - p->last_ns;
+        p->n[op]++;
         p->last_ns = now_ns;
     }
 }
