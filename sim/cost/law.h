@@ -86,8 +86,9 @@ struct bt_law_ops {
                       double *per_ctx_ps);
     /* Required. Attention of prefill chunks. */
     double (*prefill_ps)(const void *self, const struct bt_law_attention *a);
-    /* Optional. Decode attention of a->n_seqs sequences of equal context; used instead of decode_ps
-     * for KV of the pool's class; false: decode_ps is all there is. */
+    /* Optional. Decode attention of a->n_seqs sequences of equal context, one query token each;
+     * used instead of decode_ps for KV of the pool's class, while more query tokens take as much
+     * more as decode_ps says. False: decode_ps is all there is. */
     bool (*decode_curve)(const void *self, const struct bt_law_attention *a,
                          struct bt_law_curve *out);
     /* Optional. Prefill chunks and decodes (n_seqs 0: none; ctx of all together) in one kernel. */

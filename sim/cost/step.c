@@ -136,7 +136,8 @@ static int64_t reads_flops(const struct bt_model_cost *m, const struct reads *r)
 static const struct bt_decode_row *decode_row(const struct bt_model_cost *m, int64_t n,
                                               int64_t tokens, struct bt_decode_row *scratch)
 {
-    if (n < m->n_decode && tokens == n) {
+    /* A curve is of one query token a sequence: verification takes more (bt_model_verify_ps). */
+    if (n < m->n_decode && (tokens == n || m->decode[n].n_knots > 0)) {
         return &m->decode[n];
     }
     bt_model_decode_row(m, n, tokens, scratch);
@@ -149,6 +150,19 @@ static int64_t decode_ps(const struct bt_decode_row *row, const struct reads *r,
 {
     int64_t ps = row->fixed_ps + reads_ps(row, r);
     return row->n_knots > 0 && n_pool > 0 ? ps + curve_ps_of(row, r, n_pool, longest) : ps;
+}
+
+/* Decode attention of a batch, which may verify draft tokens. */
+static int64_t batch_decode_ps(const struct bt_model_cost *m, const struct bt_batch *b,
+                               const struct reads *r)
+{
+    struct bt_decode_row scratch;
+    const struct bt_decode_row *row = decode_row(m, b->n_decode, b->n_decode_tokens, &scratch);
+    int64_t ps = decode_ps(row, r, b->n_decode - b->n_16bit, b->decode_ctx_max);
+    if (row->n_knots > 0 && b->n_decode_tokens > b->n_decode) {
+        ps = bt_model_verify_ps(m, b->n_decode, b->n_decode_tokens, row, ps);
+    }
+    return ps;
 }
 
 /* One token each of n sequences through the whole model: a draft's pass. */
@@ -267,10 +281,7 @@ static void step(const void *self, const struct bt_batch *b, struct bt_cost_part
     if (b->n_decode > 0) {
         struct reads r = reads_of(m, b->n_decode, b->decode_ctx, b->n_16bit, b->ctx_16bit);
         if (!attends_at_once(m, b)) {
-            struct bt_decode_row scratch;
-            const struct bt_decode_row *row =
-                decode_row(m, b->n_decode, b->n_decode_tokens, &scratch);
-            out->time_ps += decode_ps(row, &r, b->n_decode - b->n_16bit, b->decode_ctx_max);
+            out->time_ps += batch_decode_ps(m, b, &r);
         }
         int64_t flops = reads_flops(m, &r);
         if (b->n_decode_tokens > b->n_decode) {
@@ -597,10 +608,8 @@ static void explain_pass(const struct bt_model_cost *m, const struct bt_batch *b
         return;
     }
     if (b->n_decode > 0) {
-        struct bt_decode_row scratch;
-        const struct bt_decode_row *row = decode_row(m, b->n_decode, b->n_decode_tokens, &scratch);
         struct reads r = reads_of(m, b->n_decode, b->decode_ctx, b->n_16bit, b->ctx_16bit);
-        int64_t ps = decode_ps(row, &r, b->n_decode - b->n_16bit, b->decode_ctx_max);
+        int64_t ps = batch_decode_ps(m, b, &r);
         sum->ps[BT_STEP_ATTN_DECODE] += (double)(ps - node);
         sum->launches[BT_STEP_ATTN_DECODE] += m->attention_launches;
     }

@@ -89,8 +89,8 @@ struct bt_step_row {
 enum { BT_STEP_ROWS_MAX = 2 * BT_STEP_OPS };
 
 /* Which operations make up the time of this step, in order of execution; only those that take part.
- * Their sum is the step's time but for rounding, unless the launches of a step with prefill take
- * longer. `cost` was made by bt_step_cost_create. Returns the number of rows. */
+ * Their sum is the step's time but for its overhead and rounding, unless the launches of a step
+ * with prefill take longer. `cost` was made by bt_step_cost_create. Returns the number of rows. */
 int32_t bt_step_cost_explain(const struct bt_cost *cost, const struct bt_batch *b,
                              struct bt_step_row rows[BT_STEP_ROWS_MAX]);
 

@@ -217,7 +217,11 @@ void bt_model_decode_row(const struct bt_model_cost *m, int64_t n_seqs, int64_t 
                          struct bt_decode_row *out)
 {
     BT_DEBUG_ASSERT(n_seqs > 0 && tokens >= n_seqs);
-    struct bt_law_attention a = attention_of(m, n_seqs, tokens);
+    struct bt_law_attention a = attention_of(m, n_seqs, n_seqs);
+    struct bt_law_curve curve;
+    bool curved =
+        m->law.ops->decode_curve != NULL && m->law.ops->decode_curve(m->law.self, &a, &curve);
+    a.tokens = curved ? n_seqs : tokens;
     double fixed, per_ctx, fixed_16bit, per_ctx_16bit;
     m->law.ops->decode_ps(m->law.self, &a, &fixed, &per_ctx);
     a.kv = m->kv_16bit;
@@ -226,22 +230,34 @@ void bt_model_decode_row(const struct bt_model_cost *m, int64_t n_seqs, int64_t 
     int32_t full = m->arch.n_layers - slide;
     per_ctx *= m->scale;
     per_ctx_16bit *= m->scale;
+    int64_t launches_ps = m->attention_launches * m->node_ps;
     *out = (struct bt_decode_row){
-        .fixed_ps = (int64_t)(fixed * m->scale * m->arch.n_layers + 0.5) +
-                    m->attention_launches * m->node_ps,
+        .fixed_ps = (int64_t)(fixed * m->scale * m->arch.n_layers + 0.5) + launches_ps,
         .full_ps = (int64_t)(per_ctx * full + 0.5),
         .slide_ps = (int64_t)(per_ctx * slide + 0.5),
         .full_16bit_ps = (int64_t)(per_ctx_16bit * full + 0.5),
         .slide_16bit_ps = (int64_t)(per_ctx_16bit * slide + 0.5),
     };
-    if (m->law.ops->decode_curve != NULL) {
-        struct bt_law_curve curve;
-        a.kv = m->kv;
-        if (m->law.ops->decode_curve(m->law.self, &a, &curve)) {
-            lay_knots(&curve, m->scale, full, slide, out);
-            out->fixed_ps = m->attention_launches * m->node_ps;
-        }
+    if (curved) {
+        lay_knots(&curve, m->scale, full, slide, out);
+        out->fixed_ps = launches_ps;
     }
+}
+
+int64_t bt_model_verify_ps(const struct bt_model_cost *m, int64_t n_seqs, int64_t tokens,
+                           const struct bt_decode_row *row, int64_t ps)
+{
+    struct bt_law_attention a = attention_of(m, n_seqs, n_seqs);
+    double fixed, slope, plain_fixed, plain_slope;
+    m->law.ops->decode_ps(m->law.self, &a, &plain_fixed, &plain_slope);
+    a.tokens = tokens;
+    m->law.ops->decode_ps(m->law.self, &a, &fixed, &slope);
+    int64_t none = row->fixed_ps + row->knots[0].full_ps + row->knots[0].slide_ps;
+    double more = (fixed - plain_fixed) * m->scale * m->arch.n_layers;
+    if (plain_slope > 0) {
+        more += (double)(ps > none ? ps - none : 0) * (slope / plain_slope - 1);
+    }
+    return ps + (int64_t)(more + 0.5);
 }
 
 int64_t bt_model_mixed_ps(const struct bt_model_cost *m, const struct bt_batch *b)

@@ -94,9 +94,14 @@ void bt_model_cost_fini(struct bt_model_cost *m);
 void bt_model_linear_rows(const struct bt_model_cost *m, int64_t tokens, struct bt_op_rows *rows);
 /* Final norm, lm_head and sampling of `n` > 0 rows. */
 void bt_model_logits_rows(const struct bt_model_cost *m, int64_t n, struct bt_op_rows *rows);
-/* Decode attention of n_seqs > 0 sequences with `tokens` query tokens in all. */
+/* Decode attention of n_seqs > 0 sequences with `tokens` query tokens in all; of one each where the
+ * row has a curve. */
 void bt_model_decode_row(const struct bt_model_cost *m, int64_t n_seqs, int64_t tokens,
                          struct bt_decode_row *out);
+/* What `ps` of a row with a curve, which is of one query token a sequence, becomes when n_seqs
+ * sequences verify `tokens` in all: as much more as decode_ps of the law says. */
+int64_t bt_model_verify_ps(const struct bt_model_cost *m, int64_t n_seqs, int64_t tokens,
+                           const struct bt_decode_row *row, int64_t ps);
 /* Prefill attention of all layers, launches included. */
 int64_t bt_model_prefill_ps(const struct bt_model_cost *m, int64_t n_seqs, int64_t tokens,
                             int64_t pairs, int64_t ctx);
