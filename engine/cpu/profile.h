@@ -11,6 +11,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,7 +45,9 @@ struct bt_cpu_profile {
 /* Forgets what was summed up and starts now. */
 static inline void bt_cpu_profile_start(struct bt_cpu_profile *p, enum bt_clock clock)
 {
-    *p = (struct bt_cpu_profile){.clock = clock, .last_ns = bt_clock_ns(clock)};
+    memset(p, 0, sizeof *p);
+    p->clock = clock;
+    p->last_ns = bt_clock_ns(clock);
 }
 
 /* The time since the last mark was this operation's. p may be NULL. */

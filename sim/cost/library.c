@@ -38,8 +38,8 @@ struct skew_entry {
 struct bt_surface_library {
     const struct bt_embedded *texts;        /* borrowed */
     const struct bt_host_calibration *host; /* borrowed; NULL: none */
-    const struct bt_embedded *skews; /* borrowed; NULL: none */
-    struct skew_entry *read_skews;   /* owned */
+    const struct bt_embedded *skews;        /* borrowed; NULL: none */
+    struct skew_entry *read_skews;          /* owned */
     int32_t n_gpus;
     struct bt_gpu *gpus;            /* owned */
     struct group (*groups)[BT_OPS]; /* owned: by GPU */
