@@ -15,8 +15,8 @@ enum {
     QUICK_KV_TOKENS = 1 << 14,
     FULL_KV_TOKENS = 1 << 16,
     KV_MEMORY_SHARE = 8,
-    QUICK_REPEATS = 3,
-    FULL_REPEATS = 5,
+    QUICK_REPEATS = 5,
+    FULL_REPEATS = 7,
     LOOP_REQUESTS = 8, /* of the serving loop's own time */
     LOOP_PROMPT = 16,
     LOOP_OUTPUT = 40,
@@ -34,8 +34,8 @@ static const int32_t quick_ctx[] = {BASE_CTX, 64, 256, 512, 1024, 2047, 4095, 81
 static const int32_t full_ctx[] = {BASE_CTX, 32,   64,   128,  192,  256,  384, 512,
                                    768,      1024, 1536, 2047, 3071, 4095, 8191};
 static const int32_t quick_chunks[] = {2, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512};
-static const int32_t full_chunks[] = {2,   4,   8,   16,  24,  32,  48,  64,  80,  96,  128, 160,
-                                      192, 224, 256, 258, 320, 384, 448, 512, 640, 768, 1024};
+static const int32_t full_chunks[] = {2,   4,   8,   16,  24,  32,  48,  64,  80,  96,
+                                      128, 160, 192, 224, 256, 258, 384, 512, 768, 1024};
 static const int32_t prefix_chunks[] = {16, 64, 256};
 static const int32_t prefixes[] = {256, 1024};
 
@@ -216,6 +216,9 @@ static enum bt_code keep_all(struct work *w, const struct shape *s,
     int32_t rows = s->step.n_seqs;
     int32_t q_dim = a->n_heads * a->head_dim, kv_dim = a->n_kv_heads * a->head_dim;
     int32_t up = (a->mlp_gated ? 2 : 1) * a->intermediate;
+    if (m > BT_CPU_PIECE_ROWS) {
+        return keep_attention(w, s, t, err); /* the rest is several pieces, measured as such */
+    }
     BT_TRY(keep_gemm(w, &l[BT_LINEAR_Q], m, q_dim + 2 * kv_dim, t, BT_CPU_OP_QKV, layers, err));
     BT_TRY(keep_gemm(w, &l[BT_LINEAR_O], m, a->hidden, t, BT_CPU_OP_O, layers, err));
     BT_TRY(keep_gemm(w, &l[BT_LINEAR_UP], m, up, t, BT_CPU_OP_GATE_UP, layers, err));

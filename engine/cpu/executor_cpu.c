@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_BLOCK_TOKENS = 16, DEFAULT_ROWS = 256, LOGIT_ROWS = 32 };
+enum { DEFAULT_BLOCK_TOKENS = 16, LOGIT_ROWS = 32 };
 
 /* ---- create ---- */
 
@@ -62,7 +62,7 @@ static enum bt_code check_opts(struct bt_cpu_executor_opts *o, struct bt_error *
     o->compute = o->compute == BT_ACT_DEFAULT ? BT_ACT_FP32 : o->compute;
     o->kv = o->kv == BT_KV_DEFAULT ? BT_KV_FP32 : o->kv;
     o->block_tokens = o->block_tokens == 0 ? DEFAULT_BLOCK_TOKENS : o->block_tokens;
-    o->max_rows = o->max_rows == 0 ? DEFAULT_ROWS : o->max_rows;
+    o->max_rows = o->max_rows == 0 ? BT_CPU_PIECE_ROWS : o->max_rows;
     BT_TRY(check_draft(o, err));
     if (o->clock == BT_CLOCK_WORK && o->n_threads != 1) {
         BT_FAIL(err, BT_ERR_ARG, o->n_threads, "clock: work counts one thread, not %d (--jobs 1)",

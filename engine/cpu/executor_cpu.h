@@ -36,6 +36,10 @@
 extern "C" {
 #endif
 
+/* Tokens computed at a time unless max_rows says otherwise: larger batches run in pieces of them.
+ */
+enum { BT_CPU_PIECE_ROWS = 256 };
+
 struct bt_cpu_executor_opts {
     const struct bt_model *model;
     const struct bt_model *draft;   /* draft model, or NULL */
@@ -51,7 +55,7 @@ struct bt_cpu_executor_opts {
     int32_t n_host_blocks;         /* for swap */
     int32_t max_seqs;              /* > 0 */
     int32_t max_model_len;         /* tokens; 0: the model's, or the draft's if that is less */
-    int32_t max_rows;              /* tokens computed at a time; 0: 256 */
+    int32_t max_rows;              /* tokens computed at a time; 0: BT_CPU_PIECE_ROWS */
     int32_t n_threads;             /* 0: all that OpenMP would use */
     enum bt_clock clock;           /* of step durations; WORK: one thread only */
     struct bt_gen_table *requests; /* shared with the serving loop; plans' `user` is the index */

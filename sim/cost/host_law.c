@@ -107,14 +107,23 @@ static void find_lines(struct host_law *l)
     }
 }
 
-/* At m tokens; one point gives a proportion. Beyond the last one it goes on as it ended. */
+/* At m tokens; one point gives a proportion. Beyond the last point the executor works in pieces of
+ * so many rows (calibration measures up to one piece). */
 static double line_ps(const struct host_law *l, const struct line *t, double m)
 {
     const struct bt_cost_sample *s = &l->samples[t->first];
     int32_t n = t->n_points;
-    if (n == 1 || m <= (double)s[0].shape.m) {
-        double share = n == 1 ? m / (double)s[0].shape.m : 1;
-        return PS_PER_NS * (double)s[0].time_ns * share;
+    double last = (double)s[n - 1].shape.m;
+    if (n == 1) {
+        return PS_PER_NS * (double)s[0].time_ns * m / last;
+    }
+    if (m > last) {
+        double pieces = floor(m / last), rest = m - pieces * last;
+        double whole_ps = PS_PER_NS * (double)s[n - 1].time_ns * pieces;
+        return rest > 0 ? whole_ps + line_ps(l, t, rest) : whole_ps;
+    }
+    if (m <= (double)s[0].shape.m) {
+        return PS_PER_NS * (double)s[0].time_ns;
     }
     int32_t i = 1;
     while (i < n - 1 && (double)s[i].shape.m < m) {

@@ -1,13 +1,14 @@
 /* The law of this machine's processor ("host"): operations of the CPU executor as they were
  * measured inside its steps (berth calibrate).
  *
- * A product or elementwise operation is a broken line over tokens, linear between measured points;
- * of a shape that was not measured, the nearest measured one by its share of the work. Decode
- * attention is a broken line over context for each number of sequences; prefill attention is
- *   fixed x sequences + a x KV tokens read + b x query tokens + c x query-key pairs
- * fitted to the measured chunks. What was not measured at all is the roofline's. Samples carry
- * bt_op names; a host sample (BT_OP_HOST) is what a step of m sequences takes beside its
- * operations. Fusion does not exist here: a fused step costs the sum of its parts.
+ * A product or elementwise operation is a broken line over tokens, linear between measured points
+ * and in pieces of the last one beyond it, as the executor cuts batches; of a shape that was not
+ * measured, the nearest measured one by its share of the work. Decode attention is a broken line
+ * over context for each number of sequences; prefill attention is fixed x sequences + a x KV tokens
+ * read + b x query tokens + c x query-key pairs fitted to the measured chunks. What was not
+ * measured at all is the roofline's. Samples carry bt_op names; a host sample (BT_OP_HOST) is what
+ * a step of m sequences takes beside its operations. Fusion does not exist here: a fused step costs
+ * the sum of its parts.
  */
 #ifndef BT_SIM_COST_HOST_LAW_H
 #define BT_SIM_COST_HOST_LAW_H
