@@ -36,9 +36,11 @@ install_packages() {
         as_root=(sudo)
     fi
     echo "Installing: ${missing[*]}"
-    "${as_root[@]}" apt-get update -qq
+    # Another installation may hold the lock: wait for it.
+    local wait=(-o DPkg::Lock::Timeout=300)
+    "${as_root[@]}" apt-get "${wait[@]}" update -qq
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+        apt-get "${wait[@]}" install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
 }
 
 # Objects of an earlier build are used again where ccache is installed.
