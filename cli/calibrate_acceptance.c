@@ -147,7 +147,7 @@ static enum bt_code serve(const struct bt_cli *cli, struct prompts *p,
                           const struct bt_acceptance_opts *o, struct bt_error *err)
 {
     struct bt_gen_table table = {.requests = p->requests, .n = p->n};
-    struct bt_cpu_executor_opts eo = bt_engine_executor_opts(o->engine, o->config);
+    struct bt_executor_opts eo = bt_engine_executor_opts(o->engine, o->config);
     int32_t span = o->max_prompt_tokens + o->max_new_tokens + eo.spec_k + 1;
     eo.max_seqs = SEQS;
     eo.n_blocks = SEQS * (span / eo.block_tokens + 2);

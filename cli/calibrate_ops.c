@@ -45,7 +45,7 @@ static const int32_t prefixes[] = {256, 1024};
 enum purpose { FOR_BATCH, FOR_DECODE, FOR_CHUNK };
 
 struct shape {
-    struct bt_cpu_step_shape step;
+    struct bt_step_shape step;
     enum purpose purpose;
 };
 
@@ -64,7 +64,7 @@ struct work {
 static void add_shape(struct work *w, int32_t n_seqs, int32_t ctx, int32_t n_tokens,
                       enum purpose purpose)
 {
-    struct bt_cpu_step_shape s = {.n_seqs = n_seqs, .ctx = ctx, .n_tokens = n_tokens};
+    struct bt_step_shape s = {.n_seqs = n_seqs, .ctx = ctx, .n_tokens = n_tokens};
     bool slides = w->arch->n_sliding_layers > 0;
     bool in_window = !slides || ctx + n_tokens <= w->arch->sliding_window;
     if (bt_cpu_meter_fits(w->meter, &s) && in_window) {
@@ -161,7 +161,7 @@ static enum bt_weight_format format_of(const struct bt_linear *l)
 }
 
 static enum bt_code keep_gemm(struct work *w, const struct bt_linear *l, int32_t m, int32_t n,
-                              const struct bt_cpu_step_time *t, enum bt_cpu_op op, int32_t per,
+                              const struct bt_step_time *t, enum bt_step_part op, int32_t per,
                               struct bt_error *err)
 {
     struct bt_op_sample s = {
@@ -177,7 +177,7 @@ static enum bt_code keep_gemm(struct work *w, const struct bt_linear *l, int32_t
 }
 
 static enum bt_code keep_plain(struct work *w, enum bt_op as, int32_t m, int32_t width,
-                               const struct bt_cpu_step_time *t, enum bt_cpu_op op, int32_t per,
+                               const struct bt_step_time *t, enum bt_step_part op, int32_t per,
                                struct bt_error *err)
 {
     struct bt_op_sample s = {.activations = w->o->engine->compute, .m_tokens = m, .n_out = width};
@@ -185,7 +185,7 @@ static enum bt_code keep_plain(struct work *w, enum bt_op as, int32_t m, int32_t
 }
 
 static enum bt_code keep_attention(struct work *w, const struct shape *s,
-                                   const struct bt_cpu_step_time *t, struct bt_error *err)
+                                   const struct bt_step_time *t, struct bt_error *err)
 {
     const struct bt_arch *a = w->arch;
     struct bt_op_sample x = {
@@ -201,12 +201,12 @@ static enum bt_code keep_attention(struct work *w, const struct shape *s,
         return BT_OK; /* one context of many: no line over contexts comes of it */
     }
     return keep(w, s->purpose == FOR_DECODE ? BT_OP_ATTN_DECODE : BT_OP_ATTN_PREFILL, &x,
-                t->op_ns[BT_CPU_OP_ATTENTION] / a->n_layers,
-                t->op_spread[BT_CPU_OP_ATTENTION] / a->n_layers, t->n_repeats, err);
+                t->op_ns[BT_PART_ATTENTION] / a->n_layers,
+                t->op_spread[BT_PART_ATTENTION] / a->n_layers, t->n_repeats, err);
 }
 
-static enum bt_code keep_all(struct work *w, const struct shape *s,
-                             const struct bt_cpu_step_time *t, struct bt_error *err)
+static enum bt_code keep_all(struct work *w, const struct shape *s, const struct bt_step_time *t,
+                             struct bt_error *err)
 {
     const struct bt_arch *a = w->arch;
     const struct bt_model *model = &w->o->engine->model;
@@ -219,22 +219,21 @@ static enum bt_code keep_all(struct work *w, const struct shape *s,
     if (m > BT_CPU_PIECE_ROWS) {
         return keep_attention(w, s, t, err); /* the rest is several pieces, measured as such */
     }
-    BT_TRY(keep_gemm(w, &l[BT_LINEAR_Q], m, q_dim + 2 * kv_dim, t, BT_CPU_OP_QKV, layers, err));
-    BT_TRY(keep_gemm(w, &l[BT_LINEAR_O], m, a->hidden, t, BT_CPU_OP_O, layers, err));
-    BT_TRY(keep_gemm(w, &l[BT_LINEAR_UP], m, up, t, BT_CPU_OP_GATE_UP, layers, err));
-    BT_TRY(keep_gemm(w, &l[BT_LINEAR_DOWN], m, a->hidden, t, BT_CPU_OP_DOWN, layers, err));
-    BT_TRY(keep_gemm(w, &model->lm_head, rows, a->vocab, t, BT_CPU_OP_LM_HEAD, 1, err));
-    BT_TRY(keep_plain(w, BT_OP_EMBEDDING, m, a->hidden, t, BT_CPU_OP_EMBED, 1, err));
-    BT_TRY(keep_plain(w, BT_OP_NORM, m, a->hidden, t, BT_CPU_OP_NORM, 2 * layers, err));
-    BT_TRY(keep_plain(w, BT_OP_ADD, m, a->hidden, t, BT_CPU_OP_ADD, 2 * layers, err));
-    BT_TRY(keep_plain(w, BT_OP_ROPE, m, q_dim + kv_dim, t, BT_CPU_OP_ROPE, layers, err));
-    BT_TRY(keep_plain(w, BT_OP_KV_WRITE, m, 2 * kv_dim, t, BT_CPU_OP_KV_WRITE, layers, err));
-    BT_TRY(
-        keep_plain(w, BT_OP_ACTIVATION, m, a->intermediate, t, BT_CPU_OP_ACTIVATION, layers, err));
-    BT_TRY(keep_plain(w, BT_OP_SAMPLE, rows, a->vocab, t, BT_CPU_OP_SAMPLE, 1, err));
+    BT_TRY(keep_gemm(w, &l[BT_LINEAR_Q], m, q_dim + 2 * kv_dim, t, BT_PART_QKV, layers, err));
+    BT_TRY(keep_gemm(w, &l[BT_LINEAR_O], m, a->hidden, t, BT_PART_O, layers, err));
+    BT_TRY(keep_gemm(w, &l[BT_LINEAR_UP], m, up, t, BT_PART_GATE_UP, layers, err));
+    BT_TRY(keep_gemm(w, &l[BT_LINEAR_DOWN], m, a->hidden, t, BT_PART_DOWN, layers, err));
+    BT_TRY(keep_gemm(w, &model->lm_head, rows, a->vocab, t, BT_PART_LM_HEAD, 1, err));
+    BT_TRY(keep_plain(w, BT_OP_EMBEDDING, m, a->hidden, t, BT_PART_EMBED, 1, err));
+    BT_TRY(keep_plain(w, BT_OP_NORM, m, a->hidden, t, BT_PART_NORM, 2 * layers, err));
+    BT_TRY(keep_plain(w, BT_OP_ADD, m, a->hidden, t, BT_PART_ADD, 2 * layers, err));
+    BT_TRY(keep_plain(w, BT_OP_ROPE, m, q_dim + kv_dim, t, BT_PART_ROPE, layers, err));
+    BT_TRY(keep_plain(w, BT_OP_KV_WRITE, m, 2 * kv_dim, t, BT_PART_KV_WRITE, layers, err));
+    BT_TRY(keep_plain(w, BT_OP_ACTIVATION, m, a->intermediate, t, BT_PART_ACTIVATION, layers, err));
+    BT_TRY(keep_plain(w, BT_OP_SAMPLE, rows, a->vocab, t, BT_PART_SAMPLE, 1, err));
     BT_TRY(keep_attention(w, s, t, err));
     struct bt_op_sample host = {.m_tokens = rows};
-    double rest_ns = t->rest_ns + t->op_ns[BT_CPU_OP_FINAL_NORM] + w->loop_ns;
+    double rest_ns = t->rest_ns + t->op_ns[BT_PART_FINAL_NORM] + w->loop_ns;
     return s->purpose == FOR_CHUNK
                ? BT_OK
                : keep(w, BT_OP_HOST, &host, rest_ns, t->rest_spread, t->n_repeats, err);
@@ -271,7 +270,7 @@ static double gap_of(const struct bt_recording *r)
 static enum bt_code serve_loop(struct work *w, struct bt_gen_table *table, struct bt_error *err)
 {
     const struct bt_engine *e = w->o->engine;
-    struct bt_cpu_executor_opts eo = {
+    struct bt_executor_opts eo = {
         .model = &e->model,
         .compute = e->compute,
         .kv = e->kv,
@@ -333,7 +332,7 @@ static enum bt_code make_meter(struct work *w, struct bt_error *err)
     int64_t wanted = w->o->quick ? QUICK_KV_TOKENS : FULL_KV_TOKENS;
     int32_t largest =
         w->o->quick ? quick_seqs[COUNT(quick_seqs) - 1] : full_seqs[COUNT(full_seqs) - 1];
-    struct bt_cpu_meter_opts mo = {
+    struct bt_meter_opts mo = {
         .model = &e->model,
         .compute = e->compute,
         .kv = e->kv,
@@ -353,7 +352,7 @@ static enum bt_code run_shapes(const struct bt_cli *cli, struct work *w, struct 
     bt_progress_start(&progress, "calibrate", "shapes", cli->quiet);
     enum bt_code code = BT_OK;
     for (int32_t i = 0; i < w->n_shapes && code == BT_OK; i++) {
-        struct bt_cpu_step_time t;
+        struct bt_step_time t;
         code = bt_cpu_meter_run(w->meter, &w->shapes[i].step,
                                 w->o->quick ? QUICK_REPEATS : FULL_REPEATS,
                                 w->o->quick ? QUICK_BUDGET_NS : FULL_BUDGET_NS, &t, err);

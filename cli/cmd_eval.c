@@ -92,7 +92,7 @@ static enum bt_code cut_windows(struct eval *e, struct bt_error *err)
 static enum bt_code score_all(struct eval *e, const struct bt_engine *engine, const char *label,
                               struct bt_eval_windows *out, struct bt_error *err)
 {
-    struct bt_cpu_session_opts so = {
+    struct bt_session_opts so = {
         .model = &engine->model,
         .compute = engine->compute,
         .kv = engine->kv,
@@ -105,7 +105,7 @@ static enum bt_code score_all(struct eval *e, const struct bt_engine *engine, co
     bt_progress_start(&bar, label, "windows", e->cli->quiet);
     enum bt_code code = bt_eval_windows_init(out, e->n_windows, e->window, err);
     for (int32_t i = 0; i < e->n_windows && code == BT_OK; i++) {
-        struct bt_cpu_score score;
+        struct bt_score score;
         bt_progress_update(&bar, i, e->n_windows);
         code = bt_cpu_session_score(s, e->tokens.ids + (int64_t)i * e->window, e->window + 1,
                                     &score, NULL, err);

@@ -108,7 +108,7 @@ static void on_tokens(void *ctx, int64_t request, int32_t first, int32_t n, int6
 
 static enum bt_code generate(struct run *r, struct bt_error *err)
 {
-    struct bt_cpu_executor_opts eo = bt_engine_executor_opts(&r->engine, &r->config);
+    struct bt_executor_opts eo = bt_engine_executor_opts(&r->engine, &r->config);
     int32_t slots = r->request.n_prompt + r->request.max_new_tokens + eo.spec_k;
     eo.n_blocks = slots / eo.block_tokens + 1;
     eo.max_seqs = 1;

@@ -167,10 +167,10 @@ void bt_engine_fini(struct bt_engine *e)
     memset(e, 0, sizeof *e);
 }
 
-struct bt_cpu_executor_opts bt_engine_executor_opts(const struct bt_engine *e,
-                                                    const struct bt_config *c)
+struct bt_executor_opts bt_engine_executor_opts(const struct bt_engine *e,
+                                                const struct bt_config *c)
 {
-    struct bt_cpu_executor_opts o = {
+    struct bt_executor_opts o = {
         .model = &e->model,
         .draft = e->has_draft ? &e->draft : NULL,
         .medusa = e->has_medusa ? &e->medusa : NULL,

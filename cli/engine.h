@@ -49,8 +49,8 @@ void bt_engine_fini(struct bt_engine *e);
 
 /* The executor's options for these models, speculation included; blocks, rows and requests are left
  * to the caller. */
-struct bt_cpu_executor_opts bt_engine_executor_opts(const struct bt_engine *e,
-                                                    const struct bt_config *c);
+struct bt_executor_opts bt_engine_executor_opts(const struct bt_engine *e,
+                                                const struct bt_config *c);
 
 /* The scheduler's policy as the configuration says; bt_cpu_executor_fit_sched fills in the rest. */
 struct bt_sched_opts bt_engine_sched_opts(const struct bt_engine *e, const struct bt_config *c);

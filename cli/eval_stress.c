@@ -163,7 +163,7 @@ static enum bt_code stress_init(struct stress *s, int32_t n_threads, struct bt_e
 {
     const struct bt_arch *a = &s->engine->model.config.arch;
     s->n_max = a->max_position < LONGEST ? a->max_position : LONGEST;
-    struct bt_cpu_session_opts so = {
+    struct bt_session_opts so = {
         .model = &s->engine->model,
         .compute = s->engine->compute,
         .kv = s->engine->kv,

@@ -127,7 +127,7 @@ enum bt_code bt_real_configure(struct bt_world *w, const struct bt_run_opts *run
 static enum bt_code make_executor(struct bt_real *r, const struct bt_deploy *d,
                                   const struct bt_run_opts *run, struct bt_error *err)
 {
-    struct bt_cpu_executor_opts o = bt_engine_executor_opts(&r->engine, &r->config);
+    struct bt_executor_opts o = bt_engine_executor_opts(&r->engine, &r->config);
     o.block_tokens = d->sched.block_tokens;
     o.n_blocks = d->sched.n_blocks;
     o.n_host_blocks = d->sched.n_host_blocks;

@@ -163,9 +163,23 @@ static enum bt_code cancel_all(struct serve *s, int64_t now_ns, struct bt_error 
     return BT_OK;
 }
 
+/* What a step in flight computed for a request that has ended meanwhile is no part of its answer.
+ */
+static void drop_late_tokens(struct serve *s)
+{
+    const struct bt_step_plan *plan = s->plans[0];
+    for (int32_t i = 0; i < plan->n_seqs; i++) {
+        uint64_t user = plan->seqs[i].user;
+        if (s->ended[user]) {
+            s->o->requests->requests[user].n_out = s->told[user];
+        }
+    }
+}
+
 /* The oldest step has come back. */
 static enum bt_code complete_one(struct serve *s, struct bt_error *err)
 {
+    drop_late_tokens(s);
     int32_t n_seqs = s->plans[0]->n_seqs;
     int64_t done_ns = s->result.done_ns > s->last_ns ? s->result.done_ns : s->last_ns;
     s->result.done_ns = done_ns;

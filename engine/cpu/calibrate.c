@@ -51,8 +51,7 @@ static enum bt_code take_residual(const struct bt_cpu_samples *s, int32_t hidden
 static enum bt_code make_session(const struct bt_model *m, const struct bt_cpu_samples *s,
                                  struct bt_cpu_session **out, struct bt_error *err)
 {
-    struct bt_cpu_session_opts o = {
-        .model = m, .max_ctx = s->sample_tokens, .n_threads = s->n_threads};
+    struct bt_session_opts o = {.model = m, .max_ctx = s->sample_tokens, .n_threads = s->n_threads};
     return bt_cpu_session_create(&o, out, err);
 }
 

@@ -203,17 +203,17 @@ static void attention_block(struct bt_decoder *d, const struct piece *p, int32_t
     struct norm_shape shape = norms_of(a);
     int32_t m = p->n_rows;
     bt_cpu_rms_norm(s->x, m, a->hidden, norms, (float)a->rms_eps, d->round, s->h);
-    bt_cpu_mark(d->profile, BT_CPU_OP_NORM);
+    bt_cpu_mark(d->profile, BT_PART_NORM);
     tell_tap(d, p, layer, BT_CALIB_ATTN_IN, s->h, a->hidden);
     linear(d, &l->linear[BT_LINEAR_Q], s->h, m, s->q);
     linear(d, &l->linear[BT_LINEAR_K], s->h, m, s->k);
     linear(d, &l->linear[BT_LINEAR_V], s->h, m, s->v);
-    bt_cpu_mark(d->profile, BT_CPU_OP_QKV);
+    bt_cpu_mark(d->profile, BT_PART_QKV);
     place_heads(d, m, s->q, a->n_heads, norms + shape.q);
     place_heads(d, m, s->k, a->n_kv_heads, norms + shape.k);
-    bt_cpu_mark(d->profile, BT_CPU_OP_ROPE);
+    bt_cpu_mark(d->profile, BT_PART_ROPE);
     write_kv(d, p, layer);
-    bt_cpu_mark(d->profile, BT_CPU_OP_KV_WRITE);
+    bt_cpu_mark(d->profile, BT_PART_KV_WRITE);
     struct bt_cpu_attn attn = {
         .pool = d->pool,
         .part = d->part,
@@ -225,12 +225,12 @@ static void attention_block(struct bt_decoder *d, const struct piece *p, int32_t
     };
     bt_cpu_attend(&s->attn, &attn, s->segments, p->n_segments);
     bt_cpu_round(s->h, (int64_t)m * a->n_heads * a->head_dim, d->round);
-    bt_cpu_mark(d->profile, BT_CPU_OP_ATTENTION);
+    bt_cpu_mark(d->profile, BT_PART_ATTENTION);
     tell_tap(d, p, layer, BT_CALIB_O_IN, s->h, a->n_heads * a->head_dim);
     linear(d, &l->linear[BT_LINEAR_O], s->h, m, s->y);
-    bt_cpu_mark(d->profile, BT_CPU_OP_O);
+    bt_cpu_mark(d->profile, BT_PART_O);
     bt_cpu_add(s->x, s->y, (int64_t)m * a->hidden, d->residual);
-    bt_cpu_mark(d->profile, BT_CPU_OP_ADD);
+    bt_cpu_mark(d->profile, BT_PART_ADD);
 }
 
 static void mlp_block(struct bt_decoder *d, const struct piece *p, int32_t layer, const float *norm)
@@ -240,18 +240,18 @@ static void mlp_block(struct bt_decoder *d, const struct piece *p, int32_t layer
     struct bt_cpu_scratch *s = d->scratch;
     int32_t m = p->n_rows;
     bt_cpu_rms_norm(s->x, m, a->hidden, norm, (float)a->rms_eps, d->round, s->h);
-    bt_cpu_mark(d->profile, BT_CPU_OP_NORM);
+    bt_cpu_mark(d->profile, BT_PART_NORM);
     tell_tap(d, p, layer, BT_CALIB_MLP_IN, s->h, a->hidden);
     linear(d, &l->linear[BT_LINEAR_GATE], s->h, m, s->gate);
     linear(d, &l->linear[BT_LINEAR_UP], s->h, m, s->up);
-    bt_cpu_mark(d->profile, BT_CPU_OP_GATE_UP);
+    bt_cpu_mark(d->profile, BT_PART_GATE_UP);
     bt_cpu_silu_mul(s->gate, s->up, (int64_t)m * a->intermediate, d->round);
-    bt_cpu_mark(d->profile, BT_CPU_OP_ACTIVATION);
+    bt_cpu_mark(d->profile, BT_PART_ACTIVATION);
     tell_tap(d, p, layer, BT_CALIB_DOWN_IN, s->gate, a->intermediate);
     linear(d, &l->linear[BT_LINEAR_DOWN], s->gate, m, s->y);
-    bt_cpu_mark(d->profile, BT_CPU_OP_DOWN);
+    bt_cpu_mark(d->profile, BT_PART_DOWN);
     bt_cpu_add(s->x, s->y, (int64_t)m * a->hidden, d->residual);
-    bt_cpu_mark(d->profile, BT_CPU_OP_ADD);
+    bt_cpu_mark(d->profile, BT_PART_ADD);
 }
 
 static void emit_states(const struct bt_decoder *d, const struct piece *p, const float *final_norm,
@@ -320,7 +320,7 @@ void bt_decoder_forward(struct bt_decoder *d, const struct bt_cpu_batch *batch, 
             embed(d, &p);
         }
         find_angles(d, &p);
-        bt_cpu_mark(d->profile, BT_CPU_OP_EMBED);
+        bt_cpu_mark(d->profile, BT_PART_EMBED);
         for (int32_t i = batch->first_layer; i < n_layers; i++) {
             const float *norms = d->norms + shape.layer * i;
             attention_block(d, &p, i, norms);
@@ -330,7 +330,7 @@ void bt_decoder_forward(struct bt_decoder *d, const struct bt_cpu_batch *batch, 
             memcpy(residual, d->scratch->x, residual_bytes);
         }
         emit_states(d, &p, d->norms + shape.layer * a->n_layers, batch->out);
-        bt_cpu_mark(d->profile, BT_CPU_OP_FINAL_NORM);
+        bt_cpu_mark(d->profile, BT_PART_FINAL_NORM);
         row += p.n_rows;
     }
 }
@@ -344,5 +344,5 @@ void bt_decoder_logits(struct bt_decoder *d, const float *states, int32_t m, flo
         linear(d, head, states + (size_t)i * (size_t)head->n_in, n,
                logits + (size_t)i * (size_t)head->n_out);
     }
-    bt_cpu_mark(d->profile, BT_CPU_OP_LM_HEAD);
+    bt_cpu_mark(d->profile, BT_PART_LM_HEAD);
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_BLOCK_TOKENS = 16, LOGIT_ROWS = 32 };
+enum { LOGIT_ROWS = 32 };
 
 /* ---- create ---- */
 
@@ -13,85 +13,24 @@ static int32_t max32(int32_t a, int32_t b)
     return a > b ? a : b;
 }
 
-static enum bt_code check_draft(const struct bt_cpu_executor_opts *o, struct bt_error *err)
+static enum bt_code need_weights(const struct bt_model *m, struct bt_error *err)
 {
-    const struct bt_arch *t = &o->model->config.arch;
-    int32_t n_ways = (o->draft != NULL) + (o->medusa != NULL) + (o->self_layers > 0);
-    if (n_ways > 1) {
-        BT_FAIL(err, BT_ERR_ARG, n_ways, "spec: one of draft model, Medusa heads and own layers");
-    }
-    if (o->spec_k < 0 || o->spec_k > BT_MAX_SPEC_K || (o->spec_k > 0) != (n_ways == 1)) {
-        BT_FAIL(err, BT_ERR_ARG, o->spec_k,
-                "spec: k = %d must be 1..%d with a source of draft "
-                "tokens, 0 without",
-                o->spec_k, BT_MAX_SPEC_K);
-    }
-    if (o->draft != NULL && o->draft->config.arch.vocab != t->vocab) {
-        BT_FAIL(err, BT_ERR_ARG, o->draft->config.arch.vocab,
-                "spec: the draft %s has a vocabulary of %d, the target %s one of %d",
-                o->draft->config.arch.name, o->draft->config.arch.vocab, t->name, t->vocab);
-    }
-    if (o->self_layers < 0 || o->self_layers >= t->n_layers + (o->self_layers == 0)) {
-        BT_FAIL(err, BT_ERR_ARG, o->self_layers, "spec: self = %d must be 1..%d layers of %s",
-                o->self_layers, t->n_layers - 1, t->name);
-    }
-    if (o->medusa != NULL && o->spec_k > o->medusa->n_heads) {
-        BT_FAIL(err, BT_ERR_ARG, o->spec_k, "spec: k = %d exceeds the %d Medusa heads", o->spec_k,
-                o->medusa->n_heads);
-    }
-    if (o->medusa != NULL && o->medusa->heads[0].n_in != t->hidden) {
-        BT_FAIL(err, BT_ERR_ARG, o->medusa->heads[0].n_in,
-                "spec: Medusa heads of width %d on %s, whose hidden size is %d",
-                o->medusa->heads[0].n_in, t->name, t->hidden);
+    if (m != NULL && bt_model_is_shape(m)) {
+        BT_FAIL(err, BT_ERR_ARG, 0, "%s: the CPU executor needs weights", m->config.arch.name);
     }
     return BT_OK;
 }
 
-static enum bt_code check_length(const struct bt_model *m, int32_t max_len, struct bt_error *err)
-{
-    if (m != NULL && (max_len < 1 || max_len > m->config.arch.max_position)) {
-        BT_FAIL(err, BT_ERR_ARG, max_len,
-                "max_model_len: %d must be 1..%d tokens, the context of %s", max_len,
-                m->config.arch.max_position, m->config.arch.name);
-    }
-    return BT_OK;
-}
-
-static enum bt_code check_opts(struct bt_cpu_executor_opts *o, struct bt_error *err)
+static void fill_defaults(struct bt_executor_opts *o)
 {
     o->compute = o->compute == BT_ACT_DEFAULT ? BT_ACT_FP32 : o->compute;
     o->kv = o->kv == BT_KV_DEFAULT ? BT_KV_FP32 : o->kv;
-    o->block_tokens = o->block_tokens == 0 ? DEFAULT_BLOCK_TOKENS : o->block_tokens;
     o->max_rows = o->max_rows == 0 ? BT_CPU_PIECE_ROWS : o->max_rows;
-    BT_TRY(check_draft(o, err));
-    if (o->clock == BT_CLOCK_WORK && o->n_threads != 1) {
-        BT_FAIL(err, BT_ERR_ARG, o->n_threads, "clock: work counts one thread, not %d (--jobs 1)",
-                o->n_threads);
-    }
-    if (o->max_model_len == 0) {
-        o->max_model_len = o->model->config.arch.max_position;
-        if (o->draft != NULL && o->draft->config.arch.max_position < o->max_model_len) {
-            o->max_model_len = o->draft->config.arch.max_position;
-        }
-    }
-    BT_TRY(check_length(o->model, o->max_model_len, err));
-    BT_TRY(check_length(o->draft, o->max_model_len, err));
-    if (o->n_blocks < 1 || o->n_blocks > BT_MAX_BLOCKS || o->n_host_blocks < 0 ||
-        o->n_host_blocks > BT_MAX_BLOCKS) {
-        BT_FAIL(err, BT_ERR_ARG, o->n_blocks,
-                "kv blocks: %d and %d for swap must be 1..%d and 0..%d", o->n_blocks,
-                o->n_host_blocks, BT_MAX_BLOCKS, BT_MAX_BLOCKS);
-    }
-    if (o->max_seqs < 1 || o->max_seqs > BT_MAX_SEQS || o->max_rows < 1) {
-        BT_FAIL(err, BT_ERR_ARG, o->max_seqs, "max_seqs: %d must be 1..%d", o->max_seqs,
-                BT_MAX_SEQS);
-    }
-    return BT_OK;
 }
 
 static enum bt_code take_pool(struct bt_cpu_executor *e, struct bt_error *err)
 {
-    const struct bt_cpu_executor_opts *o = &e->opts;
+    const struct bt_executor_opts *o = &e->opts;
     const struct bt_arch *draft = o->draft == NULL ? NULL : &o->draft->config.arch;
     struct bt_block_layout *l = &e->pool.layout[0];
     BT_TRY(bt_block_layout_init(l, &o->model->config.arch, draft, o->kv, o->block_tokens, err));
@@ -116,7 +55,7 @@ static enum bt_code take_pool(struct bt_cpu_executor *e, struct bt_error *err)
 
 static enum bt_code take_spec(struct bt_cpu_executor *e, struct bt_error *err)
 {
-    const struct bt_cpu_executor_opts *o = &e->opts;
+    const struct bt_executor_opts *o = &e->opts;
     const struct bt_arch *a = &o->model->config.arch;
     int64_t seqs = o->max_seqs;
     if (o->spec_k == 0) {
@@ -140,7 +79,7 @@ static enum bt_code take_spec(struct bt_cpu_executor *e, struct bt_error *err)
 
 static enum bt_code take_work(struct bt_cpu_executor *e, struct bt_error *err)
 {
-    const struct bt_cpu_executor_opts *o = &e->opts;
+    const struct bt_executor_opts *o = &e->opts;
     const struct bt_arch *a = &o->model->config.arch;
     struct bt_cpu_scratch_opts so = {
         .model = o->model,
@@ -403,8 +342,8 @@ static const struct bt_executor_ops cpu_ops = {
     .destroy = executor_destroy,
 };
 
-enum bt_code bt_cpu_executor_create(const struct bt_cpu_executor_opts *opts,
-                                    struct bt_executor *out, struct bt_error *err)
+enum bt_code bt_cpu_executor_create(const struct bt_executor_opts *opts, struct bt_executor *out,
+                                    struct bt_error *err)
 {
     struct bt_cpu_executor *e = calloc(1, sizeof *e);
     if (e == NULL) {
@@ -414,7 +353,10 @@ enum bt_code bt_cpu_executor_create(const struct bt_cpu_executor_opts *opts,
     bt_arena_init(&e->pool_arena, 0);
     bt_arena_init(&e->host_arena, 0);
     bt_arena_init(&e->work_arena, 0);
-    enum bt_code code = check_opts(&e->opts, err);
+    fill_defaults(&e->opts);
+    enum bt_code code = bt_executor_opts_check(&e->opts, err);
+    code = code == BT_OK ? need_weights(opts->model, err) : code;
+    code = code == BT_OK ? need_weights(opts->draft, err) : code;
     code = code == BT_OK ? take_pool(e, err) : code;
     code = code == BT_OK ? take_work(e, err) : code;
     if (code != BT_OK) {
@@ -431,7 +373,7 @@ static const struct bt_cpu_executor *executor_of(const struct bt_executor *x)
     return x->self;
 }
 
-void bt_cpu_executor_memory(const struct bt_executor *x, struct bt_cpu_memory *out)
+void bt_cpu_executor_memory(const struct bt_executor *x, struct bt_executor_memory *out)
 {
     const struct bt_cpu_executor *e = executor_of(x);
     int64_t draft = 0;
@@ -442,7 +384,7 @@ void bt_cpu_executor_memory(const struct bt_executor *x, struct bt_cpu_memory *o
     }
     size_t rows = (size_t)e->rows.cap_rows * 2 * sizeof(int32_t);
     size_t q = (size_t)e->q_cap * (size_t)e->sampler.vocab * sizeof(float);
-    *out = (struct bt_cpu_memory){
+    *out = (struct bt_executor_memory){
         .weights_bytes = bt_model_weight_bytes(e->opts.model),
         .draft_bytes = draft,
         .kv_pool_bytes = (int64_t)e->pool_arena.used_bytes,
@@ -492,7 +434,7 @@ void bt_cpu_executor_fill_kv(const struct bt_executor *x)
 void bt_cpu_executor_fit_sched(const struct bt_executor *x, struct bt_sched_opts *sched)
 {
     const struct bt_cpu_executor *e = executor_of(x);
-    const struct bt_cpu_executor_opts *o = &e->opts;
+    const struct bt_executor_opts *o = &e->opts;
     sched->max_seqs = o->max_seqs;
     sched->max_batched_tokens = max32(sched->max_batched_tokens, o->max_seqs);
     sched->max_model_len = o->max_model_len;

@@ -23,12 +23,10 @@
 #define BT_ENGINE_CPU_EXECUTOR_CPU_H
 
 #include "engine/block_layout.h"
-#include "engine/clock.h"
 #include "engine/core/executor.h"
 #include "engine/core/sched.h"
 #include "engine/cpu/profile.h"
-#include "engine/gen.h"
-#include "engine/model/model.h"
+#include "engine/executor_opts.h"
 
 #include <stdint.h>
 
@@ -40,42 +38,12 @@ extern "C" {
  */
 enum { BT_CPU_PIECE_ROWS = 256 };
 
-struct bt_cpu_executor_opts {
-    const struct bt_model *model;
-    const struct bt_model *draft;   /* draft model, or NULL */
-    const struct bt_medusa *medusa; /* Medusa heads, or NULL */
-    int32_t self_layers;            /* self-speculation from so many layers; 0: none */
-    int32_t spec_k;                 /* most draft tokens a plan asks for; 0 without speculation */
-
-    enum bt_act_format compute;    /* FP32 (the default), FP16, BF16: every result rounded to it */
-    enum bt_kv_format kv;          /* FP32 (the default), FP16, BF16, INT8 */
-    enum bt_kv_format kv_16bit;    /* of the 16-bit class in an INT8 pool; default: no class */
-    int32_t block_tokens;          /* slots a block; 0: 16 */
-    int32_t n_blocks;              /* > 0 */
-    int32_t n_host_blocks;         /* for swap */
-    int32_t max_seqs;              /* > 0 */
-    int32_t max_model_len;         /* tokens; 0: the model's, or the draft's if that is less */
-    int32_t max_rows;              /* tokens computed at a time; 0: BT_CPU_PIECE_ROWS */
-    int32_t n_threads;             /* 0: all that OpenMP would use */
-    enum bt_clock clock;           /* of step durations; WORK: one thread only */
-    struct bt_gen_table *requests; /* shared with the serving loop; plans' `user` is the index */
-};
-
-/* Returns BT_ERR_ARG for options that do not fit the models, naming value and what is allowed (two
- * ways of speculation, a draft of another vocabulary, a context longer than a model's, ...);
- * BT_ERR_NOMEM. */
-BT_NODISCARD enum bt_code bt_cpu_executor_create(const struct bt_cpu_executor_opts *opts,
+/* Errors of bt_executor_opts_check; BT_ERR_ARG for a model that is only a shape; BT_ERR_NOMEM. */
+BT_NODISCARD enum bt_code bt_cpu_executor_create(const struct bt_executor_opts *opts,
                                                  struct bt_executor *out, struct bt_error *err);
 
-/* Bytes by purpose, counted by the allocators. */
-struct bt_cpu_memory {
-    int64_t weights_bytes;
-    int64_t draft_bytes; /* draft model or Medusa heads */
-    int64_t kv_pool_bytes;
-    int64_t host_pool_bytes;
-    int64_t workspace_bytes;
-};
-void bt_cpu_executor_memory(const struct bt_executor *e, struct bt_cpu_memory *out);
+/* Bytes by purpose. */
+void bt_cpu_executor_memory(const struct bt_executor *e, struct bt_executor_memory *out);
 
 /* The pool's layout; kv_class 1 has no slots when there is no 16-bit class. */
 const struct bt_block_layout *bt_cpu_executor_layout(const struct bt_executor *e, int32_t kv_class);

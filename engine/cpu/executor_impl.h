@@ -25,7 +25,7 @@ struct bt_cpu_rows {
 };
 
 struct bt_cpu_executor {
-    struct bt_cpu_executor_opts opts;
+    struct bt_executor_opts opts;
     struct bt_arena pool_arena, host_arena, work_arena;
     struct bt_kv_pool pool;
     uint8_t *host_blocks;

@@ -7,23 +7,23 @@
 enum { DEFAULT_BLOCK_TOKENS = 16 };
 
 struct bt_cpu_meter {
-    struct bt_cpu_meter_opts opts;
+    struct bt_meter_opts opts;
     struct bt_arena arena;
     struct bt_executor executor;
     struct bt_gen_table table;
     struct bt_cpu_profile profile;
     double mark_ns; /* what reading the clock adds to each operation */
     int32_t n_blocks;
-    int32_t *prompt;                                     /* [max_ctx] */
-    int32_t *outs;                                       /* [max_seqs]: one token of each answer */
-    struct bt_gen_request *requests;                     /* [max_seqs] */
-    struct bt_plan_seq *seqs;                            /* [max_seqs] */
-    int32_t *blocks;                                     /* [n_blocks]: the identity */
-    struct bt_result_seq *results;                       /* [max_seqs] */
-    int64_t samples[BT_CPU_OPS + 2][BT_CPU_REPEATS_MAX]; /* operations, the rest, the step */
+    int32_t *prompt;                 /* [max_ctx] */
+    int32_t *outs;                   /* [max_seqs]: one token of each answer */
+    struct bt_gen_request *requests; /* [max_seqs] */
+    struct bt_plan_seq *seqs;        /* [max_seqs] */
+    int32_t *blocks;                 /* [n_blocks]: the identity */
+    struct bt_result_seq *results;   /* [max_seqs] */
+    int64_t samples[BT_STEP_PARTS + 2][BT_STEP_REPEATS_MAX]; /* operations, the rest, the step */
 };
 
-static int32_t blocks_of(const struct bt_cpu_meter *m, const struct bt_cpu_step_shape *s)
+static int32_t blocks_of(const struct bt_cpu_meter *m, const struct bt_step_shape *s)
 {
     return (s->ctx + s->n_tokens + m->opts.block_tokens - 1) / m->opts.block_tokens;
 }
@@ -43,7 +43,7 @@ static double mark_cost(enum bt_clock clock)
     bt_cpu_profile_start(&p, clock);
     for (int32_t i = 0; i < MARKS; i++) {
         int64_t before_ns = p.last_ns;
-        bt_cpu_mark(&p, BT_CPU_OP_EMBED);
+        bt_cpu_mark(&p, BT_PART_EMBED);
         gaps[i] = p.last_ns - before_ns;
     }
     qsort(gaps, MARKS, sizeof *gaps, compare);
@@ -52,7 +52,7 @@ static double mark_cost(enum bt_clock clock)
 
 static enum bt_code init(struct bt_cpu_meter *m, struct bt_error *err)
 {
-    struct bt_cpu_meter_opts *o = &m->opts;
+    struct bt_meter_opts *o = &m->opts;
     o->block_tokens = o->block_tokens > 0 ? o->block_tokens : DEFAULT_BLOCK_TOKENS;
     m->n_blocks = (int32_t)(o->max_kv_tokens / o->block_tokens) + o->max_seqs;
     BT_ARENA_ARRAY(&m->arena, m->prompt, o->max_ctx, err);
@@ -68,7 +68,7 @@ static enum bt_code init(struct bt_cpu_meter *m, struct bt_error *err)
         m->blocks[i] = i;
     }
     m->table = (struct bt_gen_table){.requests = m->requests, .n = o->max_seqs};
-    struct bt_cpu_executor_opts eo = {
+    struct bt_executor_opts eo = {
         .model = o->model,
         .compute = o->compute,
         .kv = o->kv,
@@ -87,7 +87,7 @@ static enum bt_code init(struct bt_cpu_meter *m, struct bt_error *err)
     return BT_OK;
 }
 
-enum bt_code bt_cpu_meter_create(const struct bt_cpu_meter_opts *opts, struct bt_cpu_meter **out,
+enum bt_code bt_cpu_meter_create(const struct bt_meter_opts *opts, struct bt_cpu_meter **out,
                                  struct bt_error *err)
 {
     BT_ASSERT(opts->max_seqs > 0 && opts->max_ctx > 0 && opts->max_kv_tokens > 0);
@@ -119,14 +119,14 @@ void bt_cpu_meter_destroy(struct bt_cpu_meter *m)
     free(m);
 }
 
-bool bt_cpu_meter_fits(const struct bt_cpu_meter *m, const struct bt_cpu_step_shape *s)
+bool bt_cpu_meter_fits(const struct bt_cpu_meter *m, const struct bt_step_shape *s)
 {
     BT_ASSERT(s->n_seqs > 0 && s->ctx >= 0 && s->n_tokens > 0);
     return s->n_seqs <= m->opts.max_seqs && s->ctx + s->n_tokens <= m->opts.max_ctx &&
            (int64_t)s->n_seqs * blocks_of(m, s) <= m->n_blocks;
 }
 
-static void make_plan(struct bt_cpu_meter *m, const struct bt_cpu_step_shape *s,
+static void make_plan(struct bt_cpu_meter *m, const struct bt_step_shape *s,
                       struct bt_step_plan *plan)
 {
     int32_t n_blocks = blocks_of(m, s);
@@ -155,8 +155,8 @@ static void make_plan(struct bt_cpu_meter *m, const struct bt_cpu_step_shape *s,
     }
 }
 
-static enum bt_code run_once(struct bt_cpu_meter *m, const struct bt_cpu_step_shape *s,
-                             int32_t repeat, struct bt_error *err)
+static enum bt_code run_once(struct bt_cpu_meter *m, const struct bt_step_shape *s, int32_t repeat,
+                             struct bt_error *err)
 {
     struct bt_step_plan plan;
     make_plan(m, s, &plan);
@@ -168,15 +168,15 @@ static enum bt_code run_once(struct bt_cpu_meter *m, const struct bt_cpu_step_sh
     }
     int64_t step_ns = bt_clock_ns(m->opts.clock) - began_ns;
     int64_t rest_ns = step_ns;
-    for (int32_t op = 0; op < BT_CPU_OPS; op++) {
+    for (int32_t op = 0; op < BT_STEP_PARTS; op++) {
         int64_t marks_ns = (int64_t)(m->mark_ns * m->profile.n[op]);
         int64_t ns = m->profile.ns[op] - marks_ns;
         m->samples[op][repeat] = ns > 0 ? ns : 0;
         rest_ns -= m->profile.ns[op];
         step_ns -= marks_ns;
     }
-    m->samples[BT_CPU_OPS][repeat] = rest_ns;
-    m->samples[BT_CPU_OPS + 1][repeat] = step_ns;
+    m->samples[BT_STEP_PARTS][repeat] = rest_ns;
+    m->samples[BT_STEP_PARTS + 1][repeat] = step_ns;
     return BT_OK;
 }
 
@@ -187,25 +187,25 @@ static double median_of(int64_t *samples, int32_t n, double *spread)
     return (double)(samples[n / 2] + samples[(n - 1) / 2]) / 2;
 }
 
-enum bt_code bt_cpu_meter_run(struct bt_cpu_meter *m, const struct bt_cpu_step_shape *shape,
-                              int32_t min_repeats, int64_t budget_ns, struct bt_cpu_step_time *out,
+enum bt_code bt_cpu_meter_run(struct bt_cpu_meter *m, const struct bt_step_shape *shape,
+                              int32_t min_repeats, int64_t budget_ns, struct bt_step_time *out,
                               struct bt_error *err)
 {
     BT_ASSERT(bt_cpu_meter_fits(m, shape));
-    BT_ASSERT(min_repeats > 0 && min_repeats <= BT_CPU_REPEATS_MAX);
+    BT_ASSERT(min_repeats > 0 && min_repeats <= BT_STEP_REPEATS_MAX);
     BT_TRY(run_once(m, shape, 0, err));
     int64_t began_ns = bt_clock_ns(m->opts.clock);
     int32_t n = 0;
     while (n < min_repeats ||
-           (n < BT_CPU_REPEATS_MAX && bt_clock_ns(m->opts.clock) - began_ns < budget_ns)) {
+           (n < BT_STEP_REPEATS_MAX && bt_clock_ns(m->opts.clock) - began_ns < budget_ns)) {
         BT_TRY(run_once(m, shape, n++, err));
     }
-    *out = (struct bt_cpu_step_time){.n_repeats = n};
-    for (int32_t op = 0; op < BT_CPU_OPS; op++) {
+    *out = (struct bt_step_time){.n_repeats = n};
+    for (int32_t op = 0; op < BT_STEP_PARTS; op++) {
         out->op_ns[op] = median_of(m->samples[op], n, &out->op_spread[op]);
     }
     double spread = 0;
-    out->rest_ns = median_of(m->samples[BT_CPU_OPS], n, &out->rest_spread);
-    out->step_ns = median_of(m->samples[BT_CPU_OPS + 1], n, &spread);
+    out->rest_ns = median_of(m->samples[BT_STEP_PARTS], n, &out->rest_spread);
+    out->step_ns = median_of(m->samples[BT_STEP_PARTS + 1], n, &spread);
     return BT_OK;
 }

@@ -1,6 +1,5 @@
 #include "engine/cpu/session.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 enum { DEFAULT_BLOCK_TOKENS = 16, DEFAULT_ROWS = 256, SCORE_ROWS = 32 };
@@ -17,7 +16,7 @@ struct bt_cpu_session {
     float *logits;    /* [SCORE_ROWS, vocab] */
 };
 
-static enum bt_code take_pool(struct bt_cpu_session *s, const struct bt_cpu_session_opts *o,
+static enum bt_code take_pool(struct bt_cpu_session *s, const struct bt_session_opts *o,
                               struct bt_error *err)
 {
     enum bt_kv_format kv = o->kv == BT_KV_DEFAULT ? BT_KV_FP32 : o->kv;
@@ -33,7 +32,7 @@ static enum bt_code take_pool(struct bt_cpu_session *s, const struct bt_cpu_sess
     return BT_OK;
 }
 
-static enum bt_code session_init(struct bt_cpu_session *s, const struct bt_cpu_session_opts *o,
+static enum bt_code session_init(struct bt_cpu_session *s, const struct bt_session_opts *o,
                                  struct bt_error *err)
 {
     const struct bt_arch *a = &o->model->config.arch;
@@ -61,8 +60,8 @@ static enum bt_code session_init(struct bt_cpu_session *s, const struct bt_cpu_s
     return BT_OK;
 }
 
-enum bt_code bt_cpu_session_create(const struct bt_cpu_session_opts *opts,
-                                   struct bt_cpu_session **out, struct bt_error *err)
+enum bt_code bt_cpu_session_create(const struct bt_session_opts *opts, struct bt_cpu_session **out,
+                                   struct bt_error *err)
 {
     struct bt_cpu_session *s = calloc(1, sizeof *s);
     if (s == NULL) {
@@ -154,30 +153,12 @@ enum bt_code bt_cpu_session_layers(struct bt_cpu_session *s, const int32_t *ids,
     return BT_OK;
 }
 
-static void score_row(const float *logits, int32_t vocab, int32_t right, struct bt_cpu_score *out,
-                      double *nll)
-{
-    int32_t best = 0;
-    for (int32_t i = 0; i < vocab; i++) {
-        best = logits[i] > logits[best] ? i : best;
-        out->finite = out->finite && isfinite(logits[i]);
-    }
-    double sum = 0.0;
-    for (int32_t i = 0; i < vocab; i++) {
-        sum += exp((double)logits[i] - (double)logits[best]);
-    }
-    *nll = log(sum) - ((double)logits[right] - (double)logits[best]);
-    out->nll += *nll;
-    out->n_correct += best == right;
-    out->n_predictions++;
-}
-
 enum bt_code bt_cpu_session_score(struct bt_cpu_session *s, const int32_t *ids, int32_t n,
-                                  struct bt_cpu_score *out, double *nll_of, struct bt_error *err)
+                                  struct bt_score *out, double *nll_of, struct bt_error *err)
 {
     const struct bt_arch *a = &s->decoder.model->config.arch;
     BT_ASSERT(n >= 2);
-    *out = (struct bt_cpu_score){.finite = true};
+    *out = (struct bt_score){.finite = true};
     if (ids[n - 1] < 0 || ids[n - 1] >= a->vocab) {
         BT_FAIL(err, BT_ERR_ARG, ids[n - 1], "token %d: id %d is outside the vocabulary 0..%d",
                 n - 1, ids[n - 1], a->vocab - 1);
@@ -188,8 +169,8 @@ enum bt_code bt_cpu_session_score(struct bt_cpu_session *s, const int32_t *ids, 
         bt_decoder_logits(&s->decoder, s->states + (size_t)i * (size_t)a->hidden, rows, s->logits);
         for (int32_t j = 0; j < rows; j++) {
             double nll;
-            score_row(s->logits + (size_t)j * (size_t)a->vocab, a->vocab, ids[i + j + 1], out,
-                      &nll);
+            bt_score_row(s->logits + (size_t)j * (size_t)a->vocab, a->vocab, ids[i + j + 1], out,
+                         &nll);
             if (nll_of != NULL) {
                 nll_of[i + j] = nll;
             }

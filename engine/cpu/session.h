@@ -7,6 +7,7 @@
 #define BT_ENGINE_CPU_SESSION_H
 
 #include "engine/cpu/decoder.h"
+#include "engine/score.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -14,19 +15,9 @@ extern "C" {
 
 struct bt_cpu_session;
 
-struct bt_cpu_session_opts {
-    const struct bt_model *model; /* borrowed, outlives the session */
-    enum bt_act_format compute;   /* FP32, FP16, BF16; default: FP32 */
-    enum bt_kv_format kv;         /* FP32, FP16, BF16, INT8; default: FP32 */
-    int32_t max_ctx;              /* tokens; 0: the model's */
-    int32_t block_tokens;         /* 0: 16 */
-    int32_t max_rows;             /* tokens computed at a time; 0: 256 */
-    int32_t n_threads;            /* 0: all that OpenMP would use */
-};
-
 /* Returns BT_ERR_ARG for a context beyond the model's or a format without arithmetic; BT_ERR_NOMEM.
  */
-BT_NODISCARD enum bt_code bt_cpu_session_create(const struct bt_cpu_session_opts *opts,
+BT_NODISCARD enum bt_code bt_cpu_session_create(const struct bt_session_opts *opts,
                                                 struct bt_cpu_session **out, struct bt_error *err);
 void bt_cpu_session_destroy(struct bt_cpu_session *s);
 
@@ -44,17 +35,10 @@ BT_NODISCARD enum bt_code bt_cpu_session_layers(struct bt_cpu_session *s, const 
                                                 int32_t n, int32_t first, int32_t until,
                                                 float *residual, struct bt_error *err);
 
-struct bt_cpu_score {
-    int32_t n_predictions; /* n - 1 */
-    int32_t n_correct;     /* the likeliest token was the right one; ties to the lower id */
-    double nll;            /* summed over predictions, nats */
-    bool finite;           /* no logit was NaN or infinite */
-};
-
 /* Scores ids [n], n >= 2: token i is predicted from those before it. Errors as run. nll_of, [n - 1]
  * or NULL, gets each prediction's share. */
 BT_NODISCARD enum bt_code bt_cpu_session_score(struct bt_cpu_session *s, const int32_t *ids,
-                                               int32_t n, struct bt_cpu_score *out, double *nll_of,
+                                               int32_t n, struct bt_score *out, double *nll_of,
                                                struct bt_error *err);
 
 /* Calls tap with the inputs of all linear layers from now on; NULL ends it. */

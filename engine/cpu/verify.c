@@ -130,7 +130,7 @@ void bt_cpu_emit(struct bt_cpu_executor *e, const struct bt_step_plan *plan,
             if (!rs->failed) {
                 emit_seq(e, ps, i, e->logits + (size_t)(state - first) * vocab, rs);
             }
-            bt_cpu_mark(e->target.profile, BT_CPU_OP_SAMPLE);
+            bt_cpu_mark(e->target.profile, BT_PART_SAMPLE);
         }
         if (e->opts.medusa != NULL) {
             keep_state(e, ps, e->first_state[i], rs);

@@ -82,6 +82,15 @@ BT_NODISCARD enum bt_code bt_model_random(struct bt_model *m, const struct bt_ar
                                           const struct bt_model_opts *opts, uint64_t seed,
                                           struct bt_error *err);
 
+/* The shape of that model without its weights, for executors that make random ones themselves:
+ * config says what they are. Takes no memory. */
+BT_NODISCARD enum bt_code bt_model_shape(struct bt_model *m, const struct bt_arch *arch,
+                                         const struct bt_model_opts *opts, struct bt_error *err);
+static inline bool bt_model_is_shape(const struct bt_model *m)
+{
+    return m->layers == NULL;
+}
+
 /* Frees everything and leaves the model zeroed. */
 void bt_model_fini(struct bt_model *m);
 

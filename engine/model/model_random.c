@@ -136,11 +136,12 @@ static enum bt_code make(const struct maker *k, const struct bt_model_opts *o, s
     return make_matrix(k, "lm_head", integer && o->lm_head ? k->weights : plain, &m->lm_head, err);
 }
 
-enum bt_code bt_model_random(struct bt_model *m, const struct bt_arch *arch,
-                             const struct bt_model_opts *opts, uint64_t seed, struct bt_error *err)
+static const struct bt_model_opts default_opts;
+
+enum bt_code bt_model_shape(struct bt_model *m, const struct bt_arch *arch,
+                            const struct bt_model_opts *opts, struct bt_error *err)
 {
-    static const struct bt_model_opts defaults;
-    opts = opts == NULL ? &defaults : opts;
+    opts = opts == NULL ? &default_opts : opts;
     *m = (struct bt_model){0};
     BT_TRY(bt_arch_check(arch, err));
     enum bt_weight_format f = bt_weight_format_resolve(opts->weights, arch);
@@ -154,6 +155,23 @@ enum bt_code bt_model_random(struct bt_model *m, const struct bt_arch *arch,
                 "weights",
                 bt_act_format_name(opts->activations));
     }
+    m->config.arch = *arch;
+    m->config.arch.checkpoint = f;
+    m->config.bos_id = -1;
+    if (bt_weight_format_bits(f) <= 8) {
+        m->config.quant.weights = f;
+        m->config.quant.activations = int8 ? opts->activations : BT_ACT_DEFAULT;
+        m->config.quant.lm_head = opts->lm_head;
+    }
+    return BT_OK;
+}
+
+enum bt_code bt_model_random(struct bt_model *m, const struct bt_arch *arch,
+                             const struct bt_model_opts *opts, uint64_t seed, struct bt_error *err)
+{
+    opts = opts == NULL ? &default_opts : opts;
+    BT_TRY(bt_model_shape(m, arch, opts, err));
+    enum bt_weight_format f = m->config.arch.checkpoint;
     struct maker k = {
         .m = m,
         .seed = seed,
@@ -164,11 +182,8 @@ enum bt_code bt_model_random(struct bt_model *m, const struct bt_arch *arch,
                  : arch->compute == BT_ACT_FP32 ? BT_DTYPE_F32
                  : arch->compute == BT_ACT_FP16 ? BT_DTYPE_F16
                                                 : BT_DTYPE_BF16,
-        .act = int8 ? opts->activations : BT_ACT_DEFAULT,
+        .act = m->config.quant.activations,
     };
-    m->config.arch = *arch;
-    m->config.arch.checkpoint = f;
-    m->config.bos_id = -1;
     bt_arena_init(&m->arena, 0);
     enum bt_code code = make(&k, opts, err);
     if (code != BT_OK) {

@@ -34,12 +34,12 @@ void rig_requests_fini(struct rig_requests *r)
     memset(r, 0, sizeof *r);
 }
 
-void rig_serve(const struct bt_cpu_executor_opts *eo, struct rig_requests *r,
+void rig_serve(const struct bt_executor_opts *eo, struct rig_requests *r,
                void (*tune)(struct bt_sched_opts *), struct bt_recording *recording,
                struct rig_outcome *out)
 {
     struct bt_error err = {0};
-    struct bt_cpu_executor_opts o = *eo;
+    struct bt_executor_opts o = *eo;
     o.requests = &r->table;
     o.n_threads = o.n_threads == 0 ? 1 : o.n_threads;
     struct bt_executor x;

@@ -20,13 +20,13 @@ void rig_requests_fini(struct rig_requests *r);
 struct rig_outcome {
     struct bt_serve_result serve;
     struct bt_summary *summary; /* owned: free */
-    struct bt_cpu_memory memory;
+    struct bt_executor_memory memory;
     uint64_t tokens_hash; /* of all answers */
 };
 
 /* Serves the requests at once; every one must finish. tune (may be NULL) changes the scheduler's
  * options, which are otherwise: continuous, chunked, 256 tokens a step, prefix cache on. */
-void rig_serve(const struct bt_cpu_executor_opts *eo, struct rig_requests *r,
+void rig_serve(const struct bt_executor_opts *eo, struct rig_requests *r,
                void (*tune)(struct bt_sched_opts *), struct bt_recording *recording,
                struct rig_outcome *out);
 

@@ -39,7 +39,7 @@ static void check_prompt(struct bt_cpu_session *s, const struct bt_model *m, con
     int32_t n;
     int32_t *ids = rig_ids(json_object_get(c, "ids"), &n);
     if (n > 1) {
-        struct bt_cpu_score score;
+        struct bt_score score;
         cr_assert_eq(bt_cpu_session_score(s, ids, n, &score, NULL, &err), BT_OK, "%s", err.msg);
         double want = json_number_value(json_object_get(c, "nll_sum"));
         cr_assert_lt(fabs(score.nll - want), 1e-3 * want, "%s: NLL %.4f, expected %.4f", what,
@@ -224,7 +224,7 @@ static double check_windows(const char *name, const char *key, const struct bt_m
     double nll = 0.0;
     int32_t ids[WINDOW + 1];
     for (int32_t i = 0; i < n_windows; i++) {
-        struct bt_cpu_score score;
+        struct bt_score score;
         rig_test_tokens((int64_t)i * WINDOW, WINDOW + 1, ids);
         cr_assert_eq(bt_cpu_session_score(s, ids, WINDOW + 1, &score, NULL, &err), BT_OK);
         cr_assert_eq(score.n_predictions, WINDOW);

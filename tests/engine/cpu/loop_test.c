@@ -119,7 +119,7 @@ static void loop_init(struct loop *l, int32_t n_requests, int32_t n_new)
         rig_test_tokens(2000 + 100 * i, 64, text);
         (void)rig_add(&l->r, text, 20 + i, n_new);
     }
-    struct bt_cpu_executor_opts eo = {
+    struct bt_executor_opts eo = {
         .model = &l->m, .max_seqs = 8, .n_blocks = 128, .requests = &l->r.table, .n_threads = 1};
     cr_assert_eq(bt_cpu_executor_create(&eo, &l->x, &err), BT_OK, "%s", err.msg);
     l->so = (struct bt_serve_opts){

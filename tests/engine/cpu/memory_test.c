@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-static double total_of(const struct bt_cpu_memory *m)
+static double total_of(const struct bt_executor_memory *m)
 {
     return (double)(m->weights_bytes + m->draft_bytes + m->kv_pool_bytes + m->workspace_bytes);
 }
@@ -46,7 +46,7 @@ Test(cpu_memory, counters_are_what_the_accounting_predicts)
                          BT_OK);
         }
         struct bt_gen_table table = {0};
-        struct bt_cpu_executor_opts eo = {
+        struct bt_executor_opts eo = {
             .model = &m,
             .draft = s->draft ? &draft : NULL,
             .medusa = s->medusa ? &medusa : NULL,
@@ -61,7 +61,7 @@ Test(cpu_memory, counters_are_what_the_accounting_predicts)
         };
         struct bt_executor x;
         cr_assert_eq(bt_cpu_executor_create(&eo, &x, &err), BT_OK, "%s", err.msg);
-        struct bt_cpu_memory got;
+        struct bt_executor_memory got;
         bt_cpu_executor_memory(&x, &got);
         x.ops->destroy(x.self);
 

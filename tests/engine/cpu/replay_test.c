@@ -44,7 +44,7 @@ static void real_run(struct bt_recording *recording, struct bt_summary *summary)
             q->sampling = (struct bt_sampling){.temperature = 1.0f, .seed = (uint64_t)i};
         }
     }
-    struct bt_cpu_executor_opts eo = {
+    struct bt_executor_opts eo = {
         .model = &m,
         .draft = &draft,
         .spec_k = 3,

@@ -61,7 +61,7 @@ static void static_batches(struct bt_sched_opts *o)
 
 struct way {
     const char *name;
-    struct bt_cpu_executor_opts eo;
+    struct bt_executor_opts eo;
     void (*tune)(struct bt_sched_opts *);
     bool preempts;
 };
@@ -87,13 +87,13 @@ Test(cpu_serve, answers_do_not_depend_on_batch_blocks_chunks_sharing_swap_or_rec
     rig_load(&m, "berth-1m", NULL);
     struct rig_requests r = {0};
     add_prompts(&r);
-    struct bt_cpu_executor_opts base = {.model = &m, .max_seqs = N, .n_blocks = 256};
+    struct bt_executor_opts base = {.model = &m, .max_seqs = N, .n_blocks = 256};
     struct rig_outcome out;
     rig_serve(&base, &r, NULL, NULL, &out);
     free(out.summary);
     int32_t *want = rig_answers(&r);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        struct bt_cpu_executor_opts eo = ways[i].eo;
+        struct bt_executor_opts eo = ways[i].eo;
         eo.model = &m;
         rig_serve(&eo, &r, ways[i].tune, NULL, &out);
         cr_expect_eq(rig_differs(&r, want), -1, "%s: request %d differs", ways[i].name,
@@ -115,7 +115,7 @@ Test(cpu_serve, answers_agree_with_a_session_of_one_sequence)
     rig_load(&m, "berth-1m", NULL);
     struct rig_requests r = {0};
     add_prompts(&r);
-    struct bt_cpu_executor_opts base = {.model = &m, .max_seqs = N, .n_blocks = 256};
+    struct bt_executor_opts base = {.model = &m, .max_seqs = N, .n_blocks = 256};
     struct rig_outcome out;
     rig_serve(&base, &r, NULL, NULL, &out);
     free(out.summary);
@@ -162,7 +162,7 @@ Test(cpu_serve, a_shared_prefix_takes_the_memory_that_arithmetic_says)
             /* With whole prompts the first is computed alone, and the rest find its blocks. */
             (void)rig_add(&r, prompt, PREFIX + OWN, ANSWER);
         }
-        struct bt_cpu_executor_opts eo = {.model = &m, .max_seqs = SEQS, .n_blocks = 512};
+        struct bt_executor_opts eo = {.model = &m, .max_seqs = SEQS, .n_blocks = 512};
         struct rig_outcome out;
         rig_serve(&eo, &r, cache == 0 ? all_apart : whole_prompts, NULL, &out);
         peak[cache] = out.summary->kv_blocks_peak;
@@ -198,7 +198,7 @@ Test(cpu_serve, a_prefix_that_is_another_one_is_found_out)
     (void)rig_add(&r, text, 48, 4);
     text[20]++;
     (void)rig_add(&r, text, 48, 4);
-    struct bt_cpu_executor_opts eo = {
+    struct bt_executor_opts eo = {
         .model = &m, .max_seqs = 2, .n_blocks = 16, .requests = &r.table, .n_threads = 1};
     struct bt_executor x;
     cr_assert_eq(bt_cpu_executor_create(&eo, &x, &err), BT_OK, "%s", err.msg);
@@ -229,7 +229,7 @@ Test(cpu_serve, a_prefix_that_is_another_one_is_found_out)
     bt_model_fini(&m);
 }
 
-static void failing(const struct bt_cpu_executor_opts *eo, const char *part)
+static void failing(const struct bt_executor_opts *eo, const char *part)
 {
     struct bt_error err = {0};
     struct bt_executor x;
@@ -243,8 +243,8 @@ Test(cpu_serve, options_that_do_not_fit_are_named)
     struct bt_model other;
     rig_load(&m, "berth-1m", NULL);
     rig_load(&other, "tiny-llama-mha", NULL);
-    struct bt_cpu_executor_opts ok = {.model = &m, .max_seqs = 2, .n_blocks = 16};
-    struct bt_cpu_executor_opts o = ok;
+    struct bt_executor_opts ok = {.model = &m, .max_seqs = 2, .n_blocks = 16};
+    struct bt_executor_opts o = ok;
     o.max_model_len = 4096;
     failing(&o, "max_model_len: 4096 must be 1..2048 tokens, the context of berth-1m");
     o = ok;
@@ -274,7 +274,7 @@ Test(cpu_serve, options_that_do_not_fit_are_named)
  * requests were served. */
 Test(cpu_serve, narrow_kv_is_as_independent_of_the_schedule)
 {
-    static const struct bt_cpu_executor_opts kinds[] = {
+    static const struct bt_executor_opts kinds[] = {
         {.kv = BT_KV_FP16},
         {.kv = BT_KV_BF16, .compute = BT_ACT_BF16},
         {.kv = BT_KV_INT8, .kv_16bit = BT_KV_FP16},
@@ -284,7 +284,7 @@ Test(cpu_serve, narrow_kv_is_as_independent_of_the_schedule)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct rig_requests r = {0};
         add_prompts(&r);
-        struct bt_cpu_executor_opts eo = kinds[i];
+        struct bt_executor_opts eo = kinds[i];
         eo.model = &m;
         eo.max_seqs = N;
         eo.n_blocks = 256;
@@ -316,8 +316,7 @@ Test(cpu_serve, long_sequences_stay_16bit_in_an_int8_pool)
     rig_load(&m, "berth-1m", NULL);
     struct rig_requests r = {0};
     add_prompts(&r);
-    struct bt_cpu_executor_opts eo = {
-        .model = &m, .max_seqs = N, .n_blocks = 300, .kv = BT_KV_FP16};
+    struct bt_executor_opts eo = {.model = &m, .max_seqs = N, .n_blocks = 300, .kv = BT_KV_FP16};
     struct rig_outcome out;
     rig_serve(&eo, &r, NULL, NULL, &out);
     free(out.summary);

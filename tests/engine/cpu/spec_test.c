@@ -97,7 +97,7 @@ static void run_kind(const struct spec_models *ms, const struct speculation *s,
     for (int32_t i = 0; i < n; i++) {
         n_need += (r->requests[i].n_prompt + r->requests[i].max_new_tokens) / block + 1;
     }
-    struct bt_cpu_executor_opts eo = {
+    struct bt_executor_opts eo = {
         .model = &ms->target,
         .draft = s->draft ? &ms->draft : NULL,
         .medusa = s->medusa ? &ms->medusa : NULL,
@@ -305,7 +305,7 @@ static void driven_init(struct driven *d, const struct bt_model *m, const struct
     for (int32_t i = 0; i < n_all; i++) {
         d->tables[i] = n_all - 1 - i;
     }
-    struct bt_cpu_executor_opts eo = {
+    struct bt_executor_opts eo = {
         .model = m,
         .draft = draft,
         .spec_k = k,
@@ -502,7 +502,7 @@ static double overlap_of(struct pair *p, const json_t *prompts, size_t stride, u
         q->sampling = (struct bt_sampling){.temperature = 1.0f, .seed = seed + i};
         free(ids);
     }
-    struct bt_cpu_executor_opts eo = {.model = &p->target, .max_seqs = 38, .n_blocks = 700};
+    struct bt_executor_opts eo = {.model = &p->target, .max_seqs = 38, .n_blocks = 700};
     struct rig_outcome out;
     rig_serve(&eo, &r, NULL, NULL, &out);
     free(out.summary);
@@ -666,7 +666,7 @@ Test(cpu_rejection, speculated_tokens_of_the_model_have_its_distribution)
     for (int32_t i = 0; i < BATCH; i++) {
         (void)rig_add(&r, prompt, PROMPT_LEN, 8);
     }
-    struct bt_cpu_executor_opts eo = {
+    struct bt_executor_opts eo = {
         .model = &m,
         .self_layers = 1,
         .spec_k = 1,

@@ -1,0 +1,52 @@
+/* The real engine's executors behind one table, so that commands are written once: making one,
+ * scoring texts, measuring steps.
+ *
+ * Ownership: what a create gives is ended by its destroy (an executor by its own ops). Threading:
+ * as the executors say.
+ */
+#ifndef BT_ENGINE_BACKEND_H
+#define BT_ENGINE_BACKEND_H
+
+#include "engine/core/executor.h"
+#include "engine/core/sched.h"
+#include "engine/executor_opts.h"
+#include "engine/meter.h"
+#include "engine/score.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct bt_backend {
+    const char *name; /* "cpu", "cuda" */
+
+    enum bt_code (*create)(const struct bt_executor_opts *opts, struct bt_executor *out,
+                           struct bt_error *err);
+    void (*memory)(const struct bt_executor *x, struct bt_executor_memory *out);
+    /* Fills what scheduler and executor must agree on: rows, blocks, classes, context, draft tokens
+     * and steps in flight. max_batched_tokens is raised to max_seqs where it is less. */
+    void (*fit_sched)(const struct bt_executor *x, struct bt_sched_opts *sched);
+
+    /* One sequence on a model; see engine/cpu/session.h. */
+    enum bt_code (*session_create)(const struct bt_session_opts *opts, void **session,
+                                   struct bt_error *err);
+    enum bt_code (*session_run)(void *session, const int32_t *ids, int32_t n, int32_t from,
+                                int32_t first, float *logits, struct bt_error *err);
+    enum bt_code (*session_score)(void *session, const int32_t *ids, int32_t n,
+                                  struct bt_score *out, double *nll_of, struct bt_error *err);
+    void (*session_destroy)(void *session);
+
+    /* The time of a step and its parts; see engine/cpu/measure.h. */
+    enum bt_code (*meter_create)(const struct bt_meter_opts *opts, void **meter,
+                                 struct bt_error *err);
+    bool (*meter_fits)(const void *meter, const struct bt_step_shape *s);
+    enum bt_code (*meter_run)(void *meter, const struct bt_step_shape *s, int32_t min_repeats,
+                              int64_t budget_ns, struct bt_step_time *out, struct bt_error *err);
+    void (*meter_destroy)(void *meter);
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

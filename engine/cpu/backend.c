@@ -1,0 +1,71 @@
+#include "engine/cpu/backend.h"
+
+#include "engine/cpu/executor_cpu.h"
+#include "engine/cpu/measure.h"
+#include "engine/cpu/session.h"
+
+static enum bt_code session_create(const struct bt_session_opts *opts, void **session,
+                                   struct bt_error *err)
+{
+    struct bt_cpu_session *s = NULL;
+    enum bt_code code = bt_cpu_session_create(opts, &s, err);
+    *session = s;
+    return code;
+}
+
+static enum bt_code session_run(void *session, const int32_t *ids, int32_t n, int32_t from,
+                                int32_t first, float *logits, struct bt_error *err)
+{
+    return bt_cpu_session_run(session, ids, n, from, first, logits, err);
+}
+
+static enum bt_code session_score(void *session, const int32_t *ids, int32_t n,
+                                  struct bt_score *out, double *nll_of, struct bt_error *err)
+{
+    return bt_cpu_session_score(session, ids, n, out, nll_of, err);
+}
+
+static void session_destroy(void *session)
+{
+    bt_cpu_session_destroy(session);
+}
+
+static enum bt_code meter_create(const struct bt_meter_opts *opts, void **meter,
+                                 struct bt_error *err)
+{
+    struct bt_cpu_meter *m = NULL;
+    enum bt_code code = bt_cpu_meter_create(opts, &m, err);
+    *meter = m;
+    return code;
+}
+
+static bool meter_fits(const void *meter, const struct bt_step_shape *s)
+{
+    return bt_cpu_meter_fits(meter, s);
+}
+
+static enum bt_code meter_run(void *meter, const struct bt_step_shape *s, int32_t min_repeats,
+                              int64_t budget_ns, struct bt_step_time *out, struct bt_error *err)
+{
+    return bt_cpu_meter_run(meter, s, min_repeats, budget_ns, out, err);
+}
+
+static void meter_destroy(void *meter)
+{
+    bt_cpu_meter_destroy(meter);
+}
+
+const struct bt_backend bt_cpu_backend = {
+    .name = "cpu",
+    .create = bt_cpu_executor_create,
+    .memory = bt_cpu_executor_memory,
+    .fit_sched = bt_cpu_executor_fit_sched,
+    .session_create = session_create,
+    .session_run = session_run,
+    .session_score = session_score,
+    .session_destroy = session_destroy,
+    .meter_create = meter_create,
+    .meter_fits = meter_fits,
+    .meter_run = meter_run,
+    .meter_destroy = meter_destroy,
+};
