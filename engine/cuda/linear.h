@@ -31,14 +31,16 @@ struct bt_cuda_linear {
     int32_t n_out; /* N, of all parts */
     int32_t n_in;  /* K */
     enum bt_cuda_weights weights;
-    int32_t group;       /* W4: inputs that share a scale; W8: K */
+    int32_t group;       /* W8, W4: inputs that share a scale, K for one a row */
+    int32_t n_groups;    /* G = ceil(K / group) */
     bool int8_x;         /* x is read as INT8 (W8A8, W4A8) */
+    bool packed;         /* W4: in the order of the tensor cores' operands, scales inside */
     float x_scale;       /* > 0: static scale of x; 0: one a token, found at run time */
     const int32_t *perm; /* [K] device: stored column j multiplies input perm[j]; NULL: in order */
-    void *w;             /* packed numbers */
-    void *scale;         /* packed scales */
-    void *zero;          /* packed zero points; NULL: symmetric */
-    void *bias;          /* [N] of the compute type; NULL: none */
+    void *w;             /* numbers: of the compute type [N, K], int8 [N, K], or 4-bit */
+    float *scale;        /* [N, G]; NULL: W16, packed */
+    int8_t *zero;        /* [N, G] zero points; NULL: symmetric, packed */
+    float *bias;         /* [N]; NULL: none */
     int64_t bytes;       /* of all of these */
     int32_t shape;       /* row of the gemm's table of shapes */
 };
@@ -56,7 +58,7 @@ struct bt_cuda_gemm; /* handles, workspaces and the table of choices */
 
 struct bt_cuda_gemm_opts {
     const struct bt_cuda_device *device; /* borrowed */
-    enum bt_act_format compute;          /* BF16 or FP16: of x16, bias and y */
+    enum bt_act_format compute;          /* BF16 or FP16: of x16, W16 and y */
     int32_t max_rows;                    /* M of any call */
     struct bt_cuda_arena *arena;         /* borrowed: workspaces */
 };
@@ -96,6 +98,16 @@ BT_NODISCARD enum bt_code bt_cuda_linear_run(struct bt_cuda_gemm *g, const struc
                                              const struct bt_cuda_x *x, int32_t m, void *y,
                                              enum bt_cuda_y y_type, struct CUstream_st *stream,
                                              struct bt_error *err);
+
+/* For tests and benches: the kernels by number, 0 .. bt_cuda_linear_kernels() - 1. The name is NULL
+ * when a kernel cannot run the layer; run_with is bt_cuda_linear_run with a kernel that can. */
+int32_t bt_cuda_linear_kernels(void);
+const char *bt_cuda_linear_kernel_name(int32_t kernel, const struct bt_cuda_linear *l);
+BT_NODISCARD enum bt_code bt_cuda_linear_run_with(struct bt_cuda_gemm *g, int32_t kernel,
+                                                  const struct bt_cuda_linear *l,
+                                                  const struct bt_cuda_x *x, int32_t m, void *y,
+                                                  enum bt_cuda_y y_type, struct CUstream_st *stream,
+                                                  struct bt_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,944 @@
+#include "engine/cuda/linear.h"
+#include "engine/cuda/linear_parts.cuh"
+
+#include <cublas_v2.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    STAGING_BYTES = 16 << 20, /* of pinned memory, twice: one is filled while the other travels */
+    PANEL_BYTES = 64 << 20,   /* expanded weights at a time: they should stay in a large L2 */
+    ACC_BYTES = 64 << 20,     /* sums of INT8 products at a time */
+    CUBLAS_BYTES = 32 << 20,  /* cuBLAS' own recommendation for Hopper */
+    SHAPES = 64,
+    SHAPE_LAYERS = 64, /* layers of one shape over which a measurement rotates */
+    BUCKETS = 24,      /* m = 1, 2, 4 .. 2^22, and max_rows */
+};
+
+enum kernel {
+    KERNEL_CUBLAS,  /* cuBLAS on the numbers as they are, or expanded to 16 bits */
+    KERNEL_GENERAL, /* linear_general_int8 */
+    KERNELS,
+};
+
+/* Layers that are alike for the kernels. */
+struct shape {
+    struct bt_cuda_linear layers[SHAPE_LAYERS]; /* copies: the memory is the arena's */
+    int32_t n_layers;
+    int32_t n_seen; /* layers in all */
+    enum kernel choice[BUCKETS];
+    float us[BUCKETS]; /* of the choice; 0: not measured */
+};
+
+struct bt_cuda_gemm {
+    struct bt_cuda_gemm_opts o;
+    bool bf16;
+    cublasHandle_t blas;
+    cudaStream_t stream; /* that blas is set to */
+    bool has_stream;
+    void *blas_workspace;
+    void *panel; /* NULL until a layer needs it */
+    void *acc;
+    uint8_t *rows; /* gathered and widened rows of x */
+    int64_t rows_bytes;
+    void *staging[2]; /* pinned */
+    cudaEvent_t staged[2];
+    int32_t next_staging;
+    struct shape *shapes;
+    int32_t n_shapes;
+};
+
+/* ---- creation ---- */
+
+static enum bt_code blas_fail(cublasStatus_t rc, const char *call, int line, struct bt_error *err)
+{
+    return bt_error_set(err, BT_ERR_CUDA, (int64_t)rc, __FILE__, line, "cublas: %s: %s", call,
+                        cublasGetStatusString(rc));
+}
+
+#define BLAS_TRY(call, err)                                                                        \
+    do {                                                                                           \
+        cublasStatus_t blas_rc_ = (call);                                                          \
+        if (blas_rc_ != CUBLAS_STATUS_SUCCESS) {                                                   \
+            return blas_fail(blas_rc_, #call, __LINE__, (err));                                    \
+        }                                                                                          \
+    } while (0)
+
+static enum bt_code create_parts(struct bt_cuda_gemm *g, struct bt_error *err)
+{
+    BLAS_TRY(cublasCreate(&g->blas), err);
+    BT_TRY(bt_cuda_arena_take(g->o.arena, CUBLAS_BYTES, &g->blas_workspace, err));
+    for (int32_t i = 0; i < 2; i++) {
+        BT_CUDA_TRY(cudaMallocHost(&g->staging[i], STAGING_BYTES), err);
+        BT_CUDA_TRY(cudaEventCreateWithFlags(&g->staged[i], cudaEventDisableTiming), err);
+    }
+    return BT_OK;
+}
+
+enum bt_code bt_cuda_gemm_create(const struct bt_cuda_gemm_opts *o, struct bt_cuda_gemm **out,
+                                 struct bt_error *err)
+{
+    *out = NULL;
+    if (o->compute != BT_ACT_BF16 && o->compute != BT_ACT_FP16) {
+        BT_FAIL(err, BT_ERR_ARG, o->compute, "gemm: compute: %s is not supported (fp16, bf16)",
+                bt_act_format_name(o->compute));
+    }
+    if (o->max_rows < 1 || o->max_rows > 1 << 22) {
+        BT_FAIL(err, BT_ERR_ARG, o->max_rows, "gemm: max_rows: %d must be 1..%d", o->max_rows,
+                1 << 22);
+    }
+    struct bt_cuda_gemm *g = (struct bt_cuda_gemm *)calloc(1, sizeof *g);
+    if (g != NULL) {
+        g->shapes = (struct shape *)calloc(SHAPES, sizeof *g->shapes);
+    }
+    if (g == NULL || g->shapes == NULL) {
+        free(g);
+        BT_FAIL(err, BT_ERR_NOMEM, 0, "gemm: no memory");
+    }
+    g->o = *o;
+    g->bf16 = o->compute == BT_ACT_BF16;
+    enum bt_code rc = create_parts(g, err);
+    if (rc != BT_OK) {
+        bt_cuda_gemm_destroy(g);
+        return rc;
+    }
+    *out = g;
+    return BT_OK;
+}
+
+void bt_cuda_gemm_destroy(struct bt_cuda_gemm *g)
+{
+    if (g == NULL) {
+        return;
+    }
+    for (int32_t i = 0; i < 2; i++) {
+        if (g->staged[i] != NULL) {
+            (void)cudaEventDestroy(g->staged[i]);
+        }
+        if (g->staging[i] != NULL) {
+            (void)cudaFreeHost(g->staging[i]);
+        }
+    }
+    if (g->blas != NULL) {
+        (void)cublasDestroy(g->blas);
+    }
+    free(g->shapes);
+    free(g);
+}
+
+/* ---- shapes ---- */
+
+static int32_t bucket_of(const struct bt_cuda_gemm *g, int32_t m)
+{
+    int32_t b = 0;
+    while (1 << b < m) {
+        b++;
+    }
+    BT_ASSERT(b < BUCKETS && m <= g->o.max_rows);
+    return b;
+}
+
+/* The largest m of a bucket. */
+static int32_t bucket_rows(const struct bt_cuda_gemm *g, int32_t b)
+{
+    return 1 << b < g->o.max_rows ? 1 << b : g->o.max_rows;
+}
+
+static bool can_run(enum kernel k, const struct bt_cuda_linear *l)
+{
+    switch (k) {
+    case KERNEL_CUBLAS:
+        return true;
+    case KERNEL_GENERAL:
+        return l->int8_x && !l->packed;
+    case KERNELS:
+        break;
+    }
+    return false;
+}
+
+/* The choice without measurements. */
+static enum kernel by_rule(const struct bt_cuda_linear *l, int32_t m)
+{
+    if (l->int8_x && m <= 16 && can_run(KERNEL_GENERAL, l)) {
+        return KERNEL_GENERAL;
+    }
+    return KERNEL_CUBLAS;
+}
+
+static bool alike(const struct bt_cuda_linear *a, const struct bt_cuda_linear *b)
+{
+    return a->n_out == b->n_out && a->n_in == b->n_in && a->weights == b->weights &&
+           a->group == b->group && a->int8_x == b->int8_x && a->packed == b->packed &&
+           (a->zero == NULL) == (b->zero == NULL) && (a->perm == NULL) == (b->perm == NULL);
+}
+
+static enum bt_code add_shape(struct bt_cuda_gemm *g, struct bt_cuda_linear *l,
+                              struct bt_error *err)
+{
+    int32_t i = 0;
+    while (i < g->n_shapes && !alike(&g->shapes[i].layers[0], l)) {
+        i++;
+    }
+    if (i == SHAPES) {
+        BT_FAIL(err, BT_ERR_LIMIT, i, "gemm: more than %d shapes of linear layers", SHAPES);
+    }
+    struct shape *s = &g->shapes[i];
+    l->shape = i;
+    if (i == g->n_shapes) {
+        g->n_shapes++;
+        for (int32_t b = 0; b < BUCKETS; b++) {
+            s->choice[b] = by_rule(l, 1 << b);
+        }
+    }
+    if (s->n_layers < SHAPE_LAYERS) {
+        s->layers[s->n_layers++] = *l;
+    }
+    s->n_seen++;
+    return BT_OK;
+}
+
+/* ---- loading ---- */
+
+static enum bt_code take(struct bt_cuda_arena *arena, int64_t bytes, void *out,
+                         struct bt_cuda_linear *l, struct bt_error *err)
+{
+    void *p = NULL;
+    BT_TRY(bt_cuda_arena_take(arena, bytes, &p, err));
+    memcpy(out, &p, sizeof p);
+    l->bytes += bytes;
+    return BT_OK;
+}
+
+/* Workspaces that only some layers need. */
+static enum bt_code take_workspaces(struct bt_cuda_gemm *g, const struct bt_cuda_linear *l,
+                                    struct bt_error *err)
+{
+    if (l->weights != BT_CUDA_W16 && g->panel == NULL) {
+        BT_TRY(bt_cuda_arena_take(g->o.arena, PANEL_BYTES, &g->panel, err));
+    }
+    if (l->int8_x && g->acc == NULL) {
+        BT_TRY(bt_cuda_arena_take(g->o.arena, ACC_BYTES, &g->acc, err));
+    }
+    int64_t row = (int64_t)l->n_in * ((l->perm != NULL ? 2 : 0) + (l->int8_x ? 2 : 0));
+    int64_t need = row * g->o.max_rows;
+    if (need > g->rows_bytes) {
+        void *p = NULL;
+        BT_TRY(bt_cuda_arena_take(g->o.arena, need, &p, err));
+        g->rows = (uint8_t *)p;
+        g->rows_bytes = need;
+    }
+    return BT_OK;
+}
+
+/* The next pinned buffer, when the copy that used it last is done. */
+static enum bt_code next_staging(struct bt_cuda_gemm *g, int32_t *i, struct bt_error *err)
+{
+    *i = g->next_staging;
+    g->next_staging = 1 - *i;
+    BT_CUDA_TRY(cudaEventSynchronize(g->staged[*i]), err);
+    return BT_OK;
+}
+
+static enum bt_code send_staging(struct bt_cuda_gemm *g, int32_t i, void *dst, size_t bytes,
+                                 struct bt_error *err)
+{
+    BT_CUDA_TRY(cudaMemcpyAsync(dst, g->staging[i], bytes, cudaMemcpyHostToDevice, 0), err);
+    BT_CUDA_TRY(cudaEventRecord(g->staged[i], 0), err);
+    return BT_OK;
+}
+
+static enum bt_code upload(struct bt_cuda_gemm *g, void *dst, const void *src, size_t bytes,
+                           struct bt_error *err)
+{
+    for (size_t at = 0; at < bytes; at += STAGING_BYTES) {
+        size_t n = bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES;
+        int32_t i = 0;
+        BT_TRY(next_staging(g, &i, err));
+        memcpy(g->staging[i], (const char *)src + at, n);
+        BT_TRY(send_staging(g, i, (char *)dst + at, n, err));
+    }
+    return BT_OK;
+}
+
+/* n elements of any float type as 16-bit or float ones. */
+static enum bt_code upload_as(struct bt_cuda_gemm *g, enum bt_dtype to, void *dst,
+                              enum bt_dtype from, const void *src, size_t n, struct bt_error *err)
+{
+    if (from == to) {
+        return upload(g, dst, src, n * bt_dtype_bytes(to), err);
+    }
+    enum { PART = 4096 };
+    float part[PART];
+    size_t per = STAGING_BYTES / bt_dtype_bytes(to);
+    for (size_t at = 0; at < n; at += per) {
+        size_t count = n - at < per ? n - at : per;
+        int32_t s = 0;
+        BT_TRY(next_staging(g, &s, err));
+        for (size_t i = 0; i < count; i += PART) {
+            size_t k = count - i < PART ? count - i : PART;
+            bt_dtype_to_f32(from, (const char *)src + (at + i) * bt_dtype_bytes(from), part, k);
+            bt_dtype_from_f32(to, part, (char *)g->staging[s] + i * bt_dtype_bytes(to), k);
+        }
+        BT_TRY(send_staging(g, s, (char *)dst + at * bt_dtype_bytes(to), count * bt_dtype_bytes(to),
+                            err));
+    }
+    return BT_OK;
+}
+
+static bool is_int8(enum bt_act_format act)
+{
+    return act == BT_ACT_INT8_DYNAMIC || act == BT_ACT_INT8_STATIC;
+}
+
+static float static_scale(const struct bt_linear *p)
+{
+    return p->act == BT_ACT_INT8_STATIC ? p->act_scale : 0.0f;
+}
+
+static bool same_perm(const struct bt_linear *a, const struct bt_linear *b)
+{
+    const int32_t *p = a->quantised ? a->q.perm : NULL;
+    const int32_t *q = b->quantised ? b->q.perm : NULL;
+    if (p == NULL || q == NULL) {
+        return p == q;
+    }
+    return memcmp(p, q, (size_t)a->n_in * sizeof *p) == 0;
+}
+
+static enum bt_code check_parts(const struct bt_linear *const *parts, int32_t n_parts,
+                                struct bt_error *err)
+{
+    BT_ASSERT(n_parts >= 1 && n_parts <= 3);
+    const struct bt_linear *a = parts[0];
+    for (int32_t i = 0; i < n_parts; i++) {
+        const struct bt_linear *b = parts[i];
+        bool format = a->quantised == b->quantised &&
+                      (!a->quantised || (a->q.bits == b->q.bits && a->q.group == b->q.group));
+        if (a->n_in != b->n_in || !format || static_scale(a) != static_scale(b) ||
+            is_int8(a->act) != is_int8(b->act) || !same_perm(a, b)) {
+            BT_FAIL(err, BT_ERR_ARG, i,
+                    "gemm: layer %d of %d side by side differs from the first in inputs, format, "
+                    "activations or act-order",
+                    i + 1, n_parts);
+        }
+        if (!b->quantised && is_int8(b->act)) {
+            BT_FAIL(err, BT_ERR_ARG, i,
+                    "gemm: INT8 activations need INT8 or INT4 weights; the layer's are %s",
+                    bt_dtype_name(b->w.dtype));
+        }
+    }
+    return BT_OK;
+}
+
+/* Scales and zero points of a part in host memory, [rows, G]. */
+static void read_scales(const struct bt_qweight *q, float *scale, int8_t *zero)
+{
+    size_t n_groups = (size_t)q->n_groups;
+    for (int32_t n = 0; n < q->n_out; n++) {
+        for (int32_t g = 0; g < q->n_groups; g++) {
+            scale[(size_t)n * n_groups + (size_t)g] = bt_qweight_scale(q, n, g);
+        }
+    }
+    if (zero != NULL && q->zero != NULL) {
+        memcpy(zero, q->zero, (size_t)q->n_out * n_groups);
+    }
+}
+
+/* Scales and zero points of all parts in host memory; freed by the caller. */
+struct host_scales {
+    float *scale; /* [N, G] */
+    int8_t *zero; /* [N, G]; NULL: symmetric */
+};
+
+static enum bt_code gather_scales(const struct bt_linear *const *parts, int32_t n_parts,
+                                  const struct bt_cuda_linear *l, struct host_scales *h,
+                                  struct bt_error *err)
+{
+    size_t n = (size_t)l->n_out * (size_t)l->n_groups;
+    bool has_zero = false;
+    for (int32_t i = 0; i < n_parts; i++) {
+        has_zero = has_zero || parts[i]->q.zero != NULL;
+    }
+    h->scale = (float *)malloc(n * sizeof *h->scale);
+    h->zero = has_zero ? (int8_t *)calloc(n, 1) : NULL;
+    if (h->scale == NULL || (has_zero && h->zero == NULL)) {
+        BT_FAIL(err, BT_ERR_NOMEM, 0, "gemm: no memory for %zu scales", n);
+    }
+    size_t at = 0;
+    for (int32_t i = 0; i < n_parts; i++) {
+        read_scales(&parts[i]->q, h->scale + at, has_zero ? h->zero + at : NULL);
+        at += (size_t)parts[i]->n_out * (size_t)l->n_groups;
+    }
+    return BT_OK;
+}
+
+static enum bt_code load_quantised(struct bt_cuda_gemm *g, struct bt_cuda_arena *arena,
+                                   const struct bt_linear *const *parts, int32_t n_parts,
+                                   const struct host_scales *h, struct bt_cuda_linear *l,
+                                   struct bt_error *err)
+{
+    size_t row_bytes = bt_qweight_row_bytes(&parts[0]->q);
+    int64_t n_scales = (int64_t)l->n_out * l->n_groups;
+    BT_TRY(take(arena, (int64_t)row_bytes * l->n_out, &l->w, l, err));
+    char *w = (char *)l->w;
+    for (int32_t i = 0; i < n_parts; i++) {
+        size_t bytes = row_bytes * (size_t)parts[i]->n_out;
+        BT_TRY(upload(g, w, parts[i]->q.q, bytes, err));
+        w += bytes;
+    }
+    BT_TRY(take(arena, n_scales * 4, &l->scale, l, err));
+    BT_TRY(upload(g, l->scale, h->scale, (size_t)n_scales * 4, err));
+    if (h->zero != NULL) {
+        BT_TRY(take(arena, n_scales, &l->zero, l, err));
+        BT_TRY(upload(g, l->zero, h->zero, (size_t)n_scales, err));
+    }
+    return BT_OK;
+}
+
+static enum bt_code load_dense(struct bt_cuda_gemm *g, struct bt_cuda_arena *arena,
+                               const struct bt_linear *const *parts, int32_t n_parts,
+                               struct bt_cuda_linear *l, struct bt_error *err)
+{
+    enum bt_dtype to = g->bf16 ? BT_DTYPE_BF16 : BT_DTYPE_F16;
+    BT_TRY(take(arena, (int64_t)l->n_out * l->n_in * 2, &l->w, l, err));
+    char *w = (char *)l->w;
+    for (int32_t i = 0; i < n_parts; i++) {
+        size_t n = (size_t)parts[i]->n_out * (size_t)l->n_in;
+        BT_TRY(upload_as(g, to, w, parts[i]->w.dtype, parts[i]->w.p, n, err));
+        w += n * 2;
+    }
+    return BT_OK;
+}
+
+static enum bt_code load_bias(struct bt_cuda_gemm *g, struct bt_cuda_arena *arena,
+                              const struct bt_linear *const *parts, int32_t n_parts,
+                              struct bt_cuda_linear *l, struct bt_error *err)
+{
+    bool any = false;
+    for (int32_t i = 0; i < n_parts; i++) {
+        any = any || parts[i]->bias.p != NULL;
+    }
+    if (!any) {
+        return BT_OK;
+    }
+    BT_TRY(take(arena, (int64_t)l->n_out * 4, &l->bias, l, err));
+    float *bias = l->bias;
+    for (int32_t i = 0; i < n_parts; i++) {
+        size_t n = (size_t)parts[i]->n_out;
+        if (parts[i]->bias.p == NULL) {
+            BT_CUDA_TRY(cudaMemsetAsync(bias, 0, n * 4, 0), err);
+        } else {
+            BT_TRY(
+                upload_as(g, BT_DTYPE_F32, bias, parts[i]->bias.dtype, parts[i]->bias.p, n, err));
+        }
+        bias += n;
+    }
+    return BT_OK;
+}
+
+static enum bt_code load_parts(struct bt_cuda_gemm *g, struct bt_cuda_arena *arena,
+                               const struct bt_linear *const *parts, int32_t n_parts,
+                               struct bt_cuda_linear *l, struct bt_error *err)
+{
+    if (!parts[0]->quantised) {
+        BT_TRY(load_dense(g, arena, parts, n_parts, l, err));
+    } else {
+        struct host_scales h = {NULL, NULL};
+        enum bt_code rc = gather_scales(parts, n_parts, l, &h, err);
+        if (rc == BT_OK) {
+            rc = load_quantised(g, arena, parts, n_parts, &h, l, err);
+        }
+        free(h.scale);
+        free(h.zero);
+        BT_TRY(rc);
+        const int32_t *perm = parts[0]->q.perm;
+        if (perm != NULL) {
+            void *p = NULL;
+            BT_TRY(take(arena, (int64_t)l->n_in * 4, &p, l, err));
+            BT_TRY(upload(g, p, perm, (size_t)l->n_in * 4, err));
+            l->perm = (const int32_t *)p;
+        }
+    }
+    BT_TRY(load_bias(g, arena, parts, n_parts, l, err));
+    BT_CUDA_TRY(cudaStreamSynchronize(0), err);
+    return BT_OK;
+}
+
+enum bt_code bt_cuda_linear_load(struct bt_cuda_gemm *g, struct bt_cuda_arena *arena,
+                                 const struct bt_linear *const *parts, int32_t n_parts,
+                                 struct bt_cuda_linear *out, struct bt_error *err)
+{
+    BT_TRY(check_parts(parts, n_parts, err));
+    const struct bt_linear *first = parts[0];
+    struct bt_cuda_linear l;
+    memset(&l, 0, sizeof l);
+    for (int32_t i = 0; i < n_parts; i++) {
+        l.n_out += parts[i]->n_out;
+    }
+    l.n_in = first->n_in;
+    l.int8_x = is_int8(first->act);
+    l.x_scale = static_scale(first);
+    l.weights = BT_CUDA_W16;
+    if (first->quantised) {
+        l.weights = first->q.bits == 8 ? BT_CUDA_W8 : BT_CUDA_W4;
+        l.group = first->q.group;
+        l.n_groups = first->q.n_groups;
+    }
+    BT_TRY(load_parts(g, arena, parts, n_parts, &l, err));
+    BT_TRY(take_workspaces(g, &l, err));
+    BT_TRY(add_shape(g, &l, err));
+    *out = l;
+    return BT_OK;
+}
+
+/* ---- random weights ---- */
+
+static const float RANDOM_STD = 0.02f;
+
+/* Numbers of every format uniform with that deviation. */
+static enum bt_code random_weights(struct bt_cuda_gemm *g, struct bt_cuda_arena *arena,
+                                   uint64_t seed, struct bt_cuda_linear *l, struct bt_error *err)
+{
+    int64_t n = (int64_t)l->n_out * l->n_in;
+    int64_t n_scales = (int64_t)l->n_out * l->n_groups;
+    float scale = RANDOM_STD / sqrtf(255.0f * 255.0f / 12.0f);
+    switch (l->weights) {
+    case BT_CUDA_W16:
+        BT_TRY(take(arena, n * 2, &l->w, l, err));
+        linear_random_16(l->w, n, g->bf16, RANDOM_STD * sqrtf(3.0f), seed, 0);
+        return BT_OK;
+    case BT_CUDA_W8:
+        BT_TRY(take(arena, n, &l->w, l, err));
+        linear_random_int8((int8_t *)l->w, n, seed, 0);
+        break;
+    case BT_CUDA_W4: {
+        int64_t bytes = (int64_t)l->n_out * ((l->n_in + 1) / 2);
+        BT_TRY(take(arena, bytes, &l->w, l, err));
+        linear_random_bits(l->w, bytes, seed, 0);
+        scale = RANDOM_STD / sqrtf(16.0f * 16.0f / 12.0f);
+        break;
+    }
+    }
+    /* As a checkpoint would hold it. */
+    scale = bt_f16_to_f32(bt_f32_to_f16(scale));
+    BT_TRY(take(arena, n_scales * 4, &l->scale, l, err));
+    linear_fill_f32(l->scale, n_scales, scale, 0);
+    return BT_OK;
+}
+
+enum bt_code bt_cuda_linear_random(struct bt_cuda_gemm *g, struct bt_cuda_arena *arena,
+                                   int32_t n_out, int32_t n_in, enum bt_weight_format format,
+                                   enum bt_act_format act, bool bias, uint64_t seed,
+                                   struct bt_cuda_linear *out, struct bt_error *err)
+{
+    BT_ASSERT(n_out > 0 && n_in > 0);
+    struct bt_cuda_linear l;
+    memset(&l, 0, sizeof l);
+    l.n_out = n_out;
+    l.n_in = n_in;
+    l.int8_x = act == BT_ACT_INT8_DYNAMIC;
+    bool dense = format == BT_WEIGHT_FP16 || format == BT_WEIGHT_BF16;
+    bool int4 = bt_weight_format_group(format) > 0;
+    if (!dense && format != BT_WEIGHT_INT8 && !int4) {
+        BT_FAIL(err, BT_ERR_ARG, format,
+                "gemm: random weights: %s is not supported (fp16, bf16, int8, int4-g128, int4-g64, "
+                "int4-g32)",
+                bt_weight_format_name(format));
+    }
+    if (act == BT_ACT_INT8_STATIC || (dense && l.int8_x)) {
+        BT_FAIL(err, BT_ERR_ARG, act, "gemm: random weights: %s with activations %s",
+                bt_weight_format_name(format), bt_act_format_name(act));
+    }
+    l.weights = dense ? BT_CUDA_W16 : int4 ? BT_CUDA_W4 : BT_CUDA_W8;
+    if (!dense) {
+        l.group = bt_qweight_group_of(format, n_in);
+        l.n_groups = (n_in + l.group - 1) / l.group;
+    }
+    BT_TRY(random_weights(g, arena, seed, &l, err));
+    if (bias) {
+        BT_TRY(take(arena, (int64_t)n_out * 4, &l.bias, &l, err));
+        linear_fill_f32(l.bias, n_out, RANDOM_STD, 0);
+    }
+    BT_CUDA_TRY(cudaGetLastError(), err);
+    BT_CUDA_TRY(cudaStreamSynchronize(0), err);
+    BT_TRY(take_workspaces(g, &l, err));
+    BT_TRY(add_shape(g, &l, err));
+    *out = l;
+    return BT_OK;
+}
+
+/* ---- products ---- */
+
+struct job {
+    const struct bt_cuda_linear *l;
+    const void *x16;
+    const int8_t *x8;
+    const float *x_scale; /* NULL: the layer's */
+    int32_t m;
+    struct linear_y y;
+    cudaStream_t stream;
+};
+
+static cudaDataType_t type_16(bool bf16)
+{
+    return bf16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+static size_t y_bytes(const struct job *j, int64_t elements)
+{
+    return (size_t)elements * (j->y.f32 ? 4 : 2);
+}
+
+/* y[:, n0 .. n0 + rows - 1] = x wᵀ + bias for w [rows, K] of the compute type. */
+static enum bt_code blas_16(struct bt_cuda_gemm *g, const struct job *j, int32_t n0, int32_t rows,
+                            const void *w, struct bt_error *err)
+{
+    const struct bt_cuda_linear *l = j->l;
+    float one = 1.0f;
+    float beta = l->bias == NULL ? 0.0f : 1.0f; /* y holds the bias */
+    cudaDataType_t t = type_16(g->bf16);
+    BLAS_TRY(cublasGemmEx(g->blas, CUBLAS_OP_T, CUBLAS_OP_N, rows, j->m, l->n_in, &one, w, t,
+                          l->n_in, j->x16, t, l->n_in, &beta, (char *)j->y.p + y_bytes(j, n0),
+                          j->y.f32 ? CUDA_R_32F : t, l->n_out, CUBLAS_COMPUTE_32F,
+                          CUBLAS_GEMM_DEFAULT),
+             err);
+    return BT_OK;
+}
+
+static int32_t at_most(int64_t rows, int32_t n)
+{
+    BT_ASSERT(rows > 0);
+    /* Whole tiles where there is a choice. */
+    rows = rows > 256 ? rows / 256 * 256 : rows;
+    return rows < n ? (int32_t)rows : n;
+}
+
+/* 16-bit x. */
+static enum bt_code run_blas_16(struct bt_cuda_gemm *g, const struct job *j, struct bt_error *err)
+{
+    const struct bt_cuda_linear *l = j->l;
+    if (l->bias != NULL) {
+        linear_fill_bias(l->bias, j->m, j->y, j->stream);
+    }
+    if (l->weights == BT_CUDA_W16) {
+        return blas_16(g, j, 0, l->n_out, l->w, err);
+    }
+    int32_t step = at_most(PANEL_BYTES / ((int64_t)l->n_in * 2), l->n_out);
+    for (int32_t n0 = 0; n0 < l->n_out; n0 += step) {
+        int32_t rows = l->n_out - n0 < step ? l->n_out - n0 : step;
+        linear_expand(l, g->bf16, n0, rows, g->panel, j->stream);
+        BT_TRY(blas_16(g, j, n0, rows, g->panel, err));
+    }
+    return BT_OK;
+}
+
+/* Whether cuBLAS can multiply the bytes as they are. */
+static bool is_plain_int8(const struct bt_cuda_linear *l)
+{
+    return l->weights == BT_CUDA_W8 && l->n_groups == 1 && l->zero == NULL && l->n_in % 4 == 0;
+}
+
+/* INT8 x: INT8 products where the weights allow it; else both sides as FP16, in which x is exact
+ * and a weight is rounded once. */
+static enum bt_code run_blas_8(struct bt_cuda_gemm *g, const struct job *j, struct bt_error *err)
+{
+    const struct bt_cuda_linear *l = j->l;
+    bool ints = is_plain_int8(l);
+    int64_t fit = ACC_BYTES / ((int64_t)j->m * 4);
+    int64_t fit_panel = PANEL_BYTES / ((int64_t)l->n_in * 2);
+    int32_t step = at_most(ints || fit < fit_panel ? fit : fit_panel, l->n_out);
+    uint8_t *x16 = g->rows + (l->perm != NULL ? (int64_t)g->o.max_rows * l->n_in * 2 : 0);
+    if (!ints) {
+        linear_widen(j->x8, (int64_t)j->m * l->n_in, false, x16, j->stream);
+    }
+    for (int32_t n0 = 0; n0 < l->n_out; n0 += step) {
+        int32_t rows = l->n_out - n0 < step ? l->n_out - n0 : step;
+        if (ints) {
+            int32_t one = 1;
+            int32_t zero = 0;
+            BLAS_TRY(cublasGemmEx(g->blas, CUBLAS_OP_T, CUBLAS_OP_N, rows, j->m, l->n_in, &one,
+                                  (const int8_t *)l->w + (int64_t)n0 * l->n_in, CUDA_R_8I, l->n_in,
+                                  j->x8, CUDA_R_8I, l->n_in, &zero, g->acc, CUDA_R_32I, rows,
+                                  CUBLAS_COMPUTE_32I, CUBLAS_GEMM_DEFAULT),
+                     err);
+        } else {
+            float one = 1.0f;
+            float zero = 0.0f;
+            linear_expand(l, false, n0, rows, g->panel, j->stream);
+            BLAS_TRY(cublasGemmEx(g->blas, CUBLAS_OP_T, CUBLAS_OP_N, rows, j->m, l->n_in, &one,
+                                  g->panel, CUDA_R_16F, l->n_in, x16, CUDA_R_16F, l->n_in, &zero,
+                                  g->acc, CUDA_R_32F, rows, CUBLAS_COMPUTE_32F,
+                                  CUBLAS_GEMM_DEFAULT),
+                     err);
+        }
+        linear_finish(g->acc, !ints, j->m, n0, rows, j->x_scale, l->x_scale, ints ? l->scale : NULL,
+                      l->bias, j->y, j->stream);
+    }
+    return BT_OK;
+}
+
+static enum bt_code run_kernel(struct bt_cuda_gemm *g, enum kernel k, const struct job *j,
+                               struct bt_error *err)
+{
+    BT_ASSERT(can_run(k, j->l));
+    if (k == KERNEL_GENERAL) {
+        linear_general_int8(j->l, j->x8, j->x_scale, j->m, j->y, j->stream);
+    } else if (j->l->int8_x) {
+        BT_TRY(run_blas_8(g, j, err));
+    } else {
+        BT_TRY(run_blas_16(g, j, err));
+    }
+    BT_CUDA_TRY(cudaGetLastError(), err);
+    return BT_OK;
+}
+
+/* cuBLAS forgets its workspace when its stream is set. */
+static enum bt_code use_stream(struct bt_cuda_gemm *g, cudaStream_t stream, struct bt_error *err)
+{
+    if (!g->has_stream || g->stream != stream) {
+        BLAS_TRY(cublasSetStream(g->blas, stream), err);
+        BLAS_TRY(cublasSetWorkspace(g->blas, g->blas_workspace, CUBLAS_BYTES), err);
+        g->stream = stream;
+        g->has_stream = true;
+    }
+    return BT_OK;
+}
+
+int32_t bt_cuda_linear_kernels(void)
+{
+    return KERNELS;
+}
+
+const char *bt_cuda_linear_kernel_name(int32_t kernel, const struct bt_cuda_linear *l)
+{
+    BT_ASSERT(kernel >= 0 && kernel < KERNELS);
+    enum kernel k = (enum kernel)kernel;
+    if (!can_run(k, l)) {
+        return NULL;
+    }
+    switch (k) {
+    case KERNEL_CUBLAS:
+        return l->weights == BT_CUDA_W16       ? "cublas"
+               : l->int8_x && is_plain_int8(l) ? "cublas-int8"
+                                               : "expand+cublas";
+    case KERNEL_GENERAL:
+        return "general";
+    case KERNELS:
+        break;
+    }
+    return NULL;
+}
+
+enum bt_code bt_cuda_linear_run_with(struct bt_cuda_gemm *g, int32_t kernel,
+                                     const struct bt_cuda_linear *l, const struct bt_cuda_x *x,
+                                     int32_t m, void *y, enum bt_cuda_y y_type,
+                                     struct CUstream_st *stream, struct bt_error *err)
+{
+    BT_ASSERT(m > 0 && m <= g->o.max_rows);
+    BT_ASSERT(l->int8_x ? x->x8 != NULL : x->x16 != NULL);
+    BT_ASSERT(!l->int8_x || l->x_scale > 0.0f || x->x_scale != NULL);
+    BT_ASSERT(kernel >= 0 && kernel < KERNELS && can_run((enum kernel)kernel, l));
+    struct job j;
+    memset(&j, 0, sizeof j);
+    j.l = l;
+    j.x16 = x->x16;
+    j.x8 = x->x8;
+    j.x_scale = l->x_scale > 0.0f ? NULL : x->x_scale;
+    j.m = m;
+    j.y.p = y;
+    j.y.ld = l->n_out;
+    j.y.f32 = y_type == BT_CUDA_Y_F32;
+    j.y.bf16 = g->bf16;
+    j.stream = stream;
+    BT_TRY(use_stream(g, stream, err));
+    if (l->perm != NULL) {
+        const void *from = l->int8_x ? (const void *)x->x8 : x->x16;
+        linear_gather(from, l->perm, m, l->n_in, l->int8_x ? 1 : 2, g->rows, stream);
+        j.x8 = (const int8_t *)g->rows;
+        j.x16 = g->rows;
+    }
+    return run_kernel(g, (enum kernel)kernel, &j, err);
+}
+
+enum bt_code bt_cuda_linear_run(struct bt_cuda_gemm *g, const struct bt_cuda_linear *l,
+                                const struct bt_cuda_x *x, int32_t m, void *y,
+                                enum bt_cuda_y y_type, struct CUstream_st *stream,
+                                struct bt_error *err)
+{
+    enum kernel k = g->shapes[l->shape].choice[bucket_of(g, m)];
+    return bt_cuda_linear_run_with(g, (int32_t)k, l, x, m, y, y_type, stream, err);
+}
+
+/* ---- choice by measurement ---- */
+
+/* Inputs and outputs for measurements, and what empties the L2 between two runs. */
+struct bench {
+    struct bt_cuda_arena arena;
+    struct bt_cuda_x x;
+    void *y;
+    int64_t y_bytes;
+    void *flush;
+    int64_t flush_bytes;
+    cudaEvent_t start, stop;
+};
+
+enum { BENCH_Y_BYTES = 256 << 20, BENCH_RUNS = 8 };
+
+static enum bt_code bench_init(struct bt_cuda_gemm *g, struct bench *b, struct bt_error *err)
+{
+    int64_t k = 0;
+    int64_t n = 0;
+    for (int32_t i = 0; i < g->n_shapes; i++) {
+        const struct bt_cuda_linear *l = &g->shapes[i].layers[0];
+        k = l->n_in > k ? l->n_in : k;
+        n = l->n_out > n ? l->n_out : n;
+    }
+    int64_t rows = g->o.max_rows;
+    b->y_bytes = rows * n * 2 < BENCH_Y_BYTES ? rows * n * 2 : BENCH_Y_BYTES;
+    b->flush_bytes = 2 * g->o.device->l2_bytes;
+    void *x16 = NULL;
+    void *x8 = NULL;
+    void *scale = NULL;
+    BT_TRY(bt_cuda_arena_take(&b->arena, rows * k * 2, &x16, err));
+    BT_TRY(bt_cuda_arena_take(&b->arena, rows * k, &x8, err));
+    BT_TRY(bt_cuda_arena_take(&b->arena, rows * 4, &scale, err));
+    BT_TRY(bt_cuda_arena_take(&b->arena, b->y_bytes, &b->y, err));
+    BT_TRY(bt_cuda_arena_take(&b->arena, b->flush_bytes, &b->flush, err));
+    linear_random_16(x16, rows * k, g->bf16, 1.0f, 1, 0);
+    linear_random_int8((int8_t *)x8, rows * k, 2, 0);
+    linear_fill_f32((float *)scale, rows, 0.01f, 0);
+    BT_CUDA_TRY(cudaGetLastError(), err);
+    BT_CUDA_TRY(cudaDeviceSynchronize(), err);
+    b->x.x16 = x16;
+    b->x.x8 = (const int8_t *)x8;
+    b->x.x_scale = (const float *)scale;
+    BT_CUDA_TRY(cudaEventCreate(&b->start), err);
+    BT_CUDA_TRY(cudaEventCreate(&b->stop), err);
+    return BT_OK;
+}
+
+static void bench_fini(struct bench *b)
+{
+    if (b->start != NULL) {
+        (void)cudaEventDestroy(b->start);
+    }
+    if (b->stop != NULL) {
+        (void)cudaEventDestroy(b->stop);
+    }
+    bt_cuda_arena_fini(&b->arena);
+}
+
+/* Microseconds of a kernel on one shape, weights cold in L2: the layers of the shape in turn where
+ * together they exceed it twice, else one whose weights other data has driven out. */
+static enum bt_code measure(struct bt_cuda_gemm *g, struct bench *b, const struct shape *s,
+                            enum kernel k, int32_t m, cudaStream_t stream, float *us,
+                            struct bt_error *err)
+{
+    bool rotate = s->n_layers * s->layers[0].bytes >= 2 * g->o.device->l2_bytes;
+    int32_t per_event = rotate ? BENCH_RUNS : 1;
+    float best = 0.0f;
+    int32_t at = 0;
+    for (int32_t i = 0; i < (rotate ? 3 : BENCH_RUNS); i++) {
+        if (!rotate) {
+            BT_CUDA_TRY(cudaMemsetAsync(b->flush, i, (size_t)b->flush_bytes, stream), err);
+        }
+        BT_CUDA_TRY(cudaEventRecord(b->start, stream), err);
+        for (int32_t r = 0; r < per_event; r++) {
+            const struct bt_cuda_linear *l = &s->layers[at++ % s->n_layers];
+            BT_TRY(bt_cuda_linear_run_with(g, (int32_t)k, l, &b->x, m, b->y, BT_CUDA_Y_COMPUTE,
+                                           stream, err));
+        }
+        BT_CUDA_TRY(cudaEventRecord(b->stop, stream), err);
+        BT_CUDA_TRY(cudaEventSynchronize(b->stop), err);
+        float ms = 0.0f;
+        BT_CUDA_TRY(cudaEventElapsedTime(&ms, b->start, b->stop), err);
+        float one = ms * 1e3f / (float)per_event;
+        /* The first warms up: modules load, cuBLAS decides. */
+        best = i == 1 || (i > 1 && one < best) ? one : best;
+    }
+    *us = best;
+    return BT_OK;
+}
+
+static enum bt_code tune_shape(struct bt_cuda_gemm *g, struct bench *b, struct shape *s,
+                               cudaStream_t stream, struct bt_error *err)
+{
+    const struct bt_cuda_linear *l = &s->layers[0];
+    bool hopeless[KERNELS] = {};
+    enum kernel last = s->choice[0];
+    for (int32_t i = 0; i <= bucket_of(g, g->o.max_rows); i++) {
+        int32_t m = bucket_rows(g, i);
+        if ((int64_t)m * l->n_out * 2 > b->y_bytes) {
+            s->choice[i] = last;
+            continue;
+        }
+        float us[KERNELS] = {};
+        float best = 0.0f;
+        for (int32_t k = 0; k < KERNELS; k++) {
+            if (hopeless[k] || !can_run((enum kernel)k, l)) {
+                continue;
+            }
+            BT_TRY(measure(g, b, s, (enum kernel)k, m, stream, &us[k], err));
+            if (best == 0.0f || us[k] < best) {
+                best = us[k];
+                last = (enum kernel)k;
+            }
+        }
+        /* What is far behind at m does not win at 2 m. */
+        for (int32_t k = 0; k < KERNELS; k++) {
+            hopeless[k] = hopeless[k] || us[k] > 3.0f * best;
+        }
+        s->choice[i] = last;
+        s->us[i] = best;
+    }
+    return BT_OK;
+}
+
+enum bt_code bt_cuda_gemm_tune(struct bt_cuda_gemm *g, struct CUstream_st *stream,
+                               struct bt_error *err)
+{
+    if (g->n_shapes == 0) {
+        return BT_OK;
+    }
+    struct bench b;
+    memset(&b, 0, sizeof b);
+    bt_cuda_arena_init(&b.arena, "gemm tuning");
+    enum bt_code rc = bench_init(g, &b, err);
+    for (int32_t i = 0; rc == BT_OK && i < g->n_shapes; i++) {
+        rc = tune_shape(g, &b, &g->shapes[i], stream, err);
+    }
+    bench_fini(&b);
+    return rc;
+}
+
+void bt_cuda_gemm_explain(const struct bt_cuda_gemm *g, FILE *f)
+{
+    (void)fprintf(f, "%-22s %7s %7s %6s  %-16s %9s %8s %8s\n", "weights", "N", "K", "m", "kernel",
+                  "us", "GB/s", "TFLOP/s");
+    for (int32_t i = 0; i < g->n_shapes; i++) {
+        const struct shape *s = &g->shapes[i];
+        const struct bt_cuda_linear *l = &s->layers[0];
+        char what[32];
+        int32_t bits = l->weights == BT_CUDA_W16 ? 16 : l->weights == BT_CUDA_W8 ? 8 : 4;
+        (void)snprintf(what, sizeof what, "W%dA%d%s%s%s", bits, l->int8_x ? 8 : 16,
+                       l->zero != NULL ? " zero" : "", l->perm != NULL ? " act-order" : "",
+                       l->weights == BT_CUDA_W4 && !l->packed ? " plain" : "");
+        for (int32_t k = 0; k <= bucket_of(g, g->o.max_rows); k++) {
+            int32_t m = bucket_rows(g, k);
+            (void)fprintf(f, "%-22s %7d %7d %6d  %-16s", what, l->n_out, l->n_in, m,
+                          bt_cuda_linear_kernel_name((int32_t)s->choice[k], l));
+            if (s->us[k] > 0.0f) {
+                double seconds = (double)s->us[k] * 1e-6;
+                double flops = 2.0 * m * l->n_out * l->n_in;
+                double bytes = (double)l->bytes +
+                               (double)m * (2.0 * l->n_out + (l->int8_x ? 1.0 : 2.0) * l->n_in);
+                (void)fprintf(f, " %9.1f %8.0f %8.1f\n", (double)s->us[k], bytes / seconds * 1e-9,
+                              flops / seconds * 1e-12);
+            } else {
+                (void)fprintf(f, " %9s %8s %8s\n", "-", "-", "-");
+            }
+        }
+    }
+}

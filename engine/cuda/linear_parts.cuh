@@ -1,0 +1,78 @@
+/* What the files of the linear layers share. Internal to engine/cuda.
+ *
+ * Shape letters as in linear.h. Every function launches in stream order and leaves the check of the
+ * launch to its caller.
+ */
+#ifndef BT_ENGINE_CUDA_LINEAR_PARTS_CUH
+#define BT_ENGINE_CUDA_LINEAR_PARTS_CUH
+
+#include "engine/cuda/check.cuh"
+#include "engine/cuda/linear.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+/* A 16-bit type's conversions from float, rounding to nearest even. */
+template <class T> __device__ __forceinline__ T linear_from_f32(float v);
+template <> __device__ __forceinline__ __nv_bfloat16 linear_from_f32<__nv_bfloat16>(float v)
+{
+    return __float2bfloat16_rn(v);
+}
+template <> __device__ __forceinline__ __half linear_from_f32<__half>(float v)
+{
+    return __float2half_rn(v);
+}
+
+/* Where results go. */
+struct linear_y {
+    void *p;
+    int32_t ld; /* N */
+    bool f32;   /* float; else the compute type */
+    bool bf16;  /* the compute type is BF16; else FP16 */
+};
+
+__device__ __forceinline__ void linear_store(const struct linear_y &y, int64_t at, float v)
+{
+    if (y.f32) {
+        ((float *)y.p)[at] = v;
+    } else if (y.bf16) {
+        ((__nv_bfloat16 *)y.p)[at] = __float2bfloat16_rn(v);
+    } else {
+        ((__half *)y.p)[at] = __float2half_rn(v);
+    }
+}
+
+/* dst [rows, K] 16-bit (BF16 when bf16, else FP16): rows n0 .. of l as numbers times scales,
+ * rounded once. */
+void linear_expand(const struct bt_cuda_linear *l, bool bf16, int32_t n0, int32_t rows, void *dst,
+                   cudaStream_t stream);
+
+/* y[i, n0 + j] = acc[i, j] * x_scale * w_scale[n0 + j] + bias[n0 + j] for acc [m, rows] of int32,
+ * or of float when acc_f32. x_scale NULL: x_one for every row; w_scale NULL: 1. */
+void linear_finish(const void *acc, bool acc_f32, int32_t m, int32_t n0, int32_t rows,
+                   const float *x_scale, float x_one, const float *w_scale, const float *bias,
+                   struct linear_y y, cudaStream_t stream);
+
+/* y[i, :] = bias for m rows. */
+void linear_fill_bias(const float *bias, int32_t m, struct linear_y y, cudaStream_t stream);
+
+/* INT8 x and weights of any shape, group and zero points that are not packed: y [m, N]. */
+void linear_general_int8(const struct bt_cuda_linear *l, const int8_t *x, const float *x_scale,
+                         int32_t m, struct linear_y y, cudaStream_t stream);
+
+/* dst[i, j] = src[i, perm[j]] for rows of k elements of 1 or 2 bytes. */
+void linear_gather(const void *src, const int32_t *perm, int32_t m, int32_t k, int32_t elem_bytes,
+                   void *dst, cudaStream_t stream);
+
+/* dst = src as 16-bit numbers: INT8 is exact in both types. */
+void linear_widen(const int8_t *src, int64_t n, bool bf16, void *dst, cudaStream_t stream);
+
+/* Numbers from a counter-based generator: 16-bit uniform in (-bound, bound), bytes uniform in
+ * -127 .. 127, or any bits. */
+void linear_random_16(void *dst, int64_t n, bool bf16, float bound, uint64_t seed,
+                      cudaStream_t stream);
+void linear_random_int8(int8_t *dst, int64_t n, uint64_t seed, cudaStream_t stream);
+void linear_random_bits(void *dst, int64_t bytes, uint64_t seed, cudaStream_t stream);
+void linear_fill_f32(float *dst, int64_t n, float value, cudaStream_t stream);
+
+#endif
