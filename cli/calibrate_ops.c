@@ -15,15 +15,15 @@ enum {
     QUICK_KV_TOKENS = 1 << 14,
     FULL_KV_TOKENS = 1 << 16,
     KV_MEMORY_SHARE = 8,
-    QUICK_REPEATS = 5,
-    FULL_REPEATS = 7,
+    REPEATS = 3, /* at least, of a shape in a pass */
+    PASSES = 3,  /* over all shapes: what disturbs the machine for a second spoils one of them */
     LOOP_REQUESTS = 8, /* of the serving loop's own time */
     LOOP_PROMPT = 16,
     LOOP_OUTPUT = 40,
 };
 
-static const int64_t QUICK_BUDGET_NS = 40000000; /* of one shape */
-static const int64_t FULL_BUDGET_NS = 300000000;
+static const int64_t QUICK_BUDGET_NS = 40000000 / PASSES; /* of one shape in a pass */
+static const int64_t FULL_BUDGET_NS = 300000000 / PASSES;
 
 static const int32_t quick_seqs[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64};
 static const int32_t full_seqs[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13,  14,  15,
@@ -55,6 +55,7 @@ struct work {
     struct bt_cpu_meter *meter;
     struct bt_op_rows_kept *rows;
     struct shape shapes[SHAPES_MAX];
+    struct bt_step_time times[SHAPES_MAX][PASSES];
     int32_t n_shapes;
     double loop_ns; /* of the serving loop, a step */
 };
@@ -346,20 +347,29 @@ static enum bt_code make_meter(struct work *w, struct bt_error *err)
     return bt_cpu_meter_create(&mo, &w->meter, err);
 }
 
+static int compare_steps(const void *a, const void *b)
+{
+    double x = ((const struct bt_step_time *)a)->step_ns;
+    double y = ((const struct bt_step_time *)b)->step_ns;
+    return (x > y) - (x < y);
+}
+
+/* Every shape once a pass; of its passes the middle one is kept. */
 static enum bt_code run_shapes(const struct bt_cli *cli, struct work *w, struct bt_error *err)
 {
     struct bt_progress progress;
+    int64_t budget_ns = w->o->quick ? QUICK_BUDGET_NS : FULL_BUDGET_NS;
     bt_progress_start(&progress, "calibrate", "shapes", cli->quiet);
     enum bt_code code = BT_OK;
+    for (int32_t i = 0; i < PASSES * w->n_shapes && code == BT_OK; i++) {
+        int32_t shape = i % w->n_shapes, pass = i / w->n_shapes;
+        code = bt_cpu_meter_run(w->meter, &w->shapes[shape].step, REPEATS, budget_ns,
+                                &w->times[shape][pass], err);
+        bt_progress_update(&progress, (double)(i + 1) / PASSES, w->n_shapes);
+    }
     for (int32_t i = 0; i < w->n_shapes && code == BT_OK; i++) {
-        struct bt_step_time t;
-        code = bt_cpu_meter_run(w->meter, &w->shapes[i].step,
-                                w->o->quick ? QUICK_REPEATS : FULL_REPEATS,
-                                w->o->quick ? QUICK_BUDGET_NS : FULL_BUDGET_NS, &t, err);
-        if (code == BT_OK) {
-            code = keep_all(w, &w->shapes[i], &t, err);
-        }
-        bt_progress_update(&progress, i + 1, w->n_shapes);
+        qsort(w->times[i], PASSES, sizeof *w->times[i], compare_steps);
+        code = keep_all(w, &w->shapes[i], &w->times[i][PASSES / 2], err);
     }
     bt_progress_finish(&progress);
     return code;

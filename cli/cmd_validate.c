@@ -261,22 +261,25 @@ static enum bt_code simulate(struct validate *v, struct bt_error *err)
     return BT_OK;
 }
 
+static int compare_reals(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The engine's answer is the median of its runs; the distance of the extremes is its noise. */
 static void compare(struct validate *v)
 {
     double predicted[METRICS_MAX];
     take_summary(&v->sim, predicted, 1);
     for (int32_t i = 0; i < METRICS_MAX; i++) {
         struct row *r = &v->rows[i];
-        double low = INFINITY, high = -INFINITY, sum = 0;
-        for (int32_t k = 0; k < v->n_runs; k++) {
-            double x = v->measured[i][k];
-            low = fmin(low, x);
-            high = fmax(high, x);
-            sum += x;
-        }
+        double *runs = v->measured[i];
+        int32_t n = v->n_runs;
+        qsort(runs, (size_t)n, sizeof *runs, compare_reals);
         r->predicted = predicted[i];
-        r->measured = sum / v->n_runs;
-        r->noise = v->n_runs > 1 ? (high - low) / r->measured : NAN;
+        r->measured = (runs[n / 2] + runs[(n - 1) / 2]) / 2;
+        r->noise = n > 1 ? (runs[n - 1] - runs[0]) / r->measured : NAN;
         r->error = r->predicted / r->measured - 1;
         bool missing =
             isnan(r->predicted) && isnan(r->measured); /* no request of two tokens, say */
@@ -502,7 +505,7 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
     v->path = cli->args.positional[0];
     v->is_scenario = ends_with(v->path, ".lua");
     v->limit = bt_args_real(&cli->args, "within", 0.1);
-    v->n_runs = (int32_t)bt_args_int(&cli->args, "runs", 2);
+    v->n_runs = (int32_t)bt_args_int(&cli->args, "runs", 3);
     v->against = bt_args_int(&cli->args, "against", 0);
     v->report = bt_args_text(&cli->args, "report");
     bt_config_init(&v->config);
@@ -537,7 +540,7 @@ static const struct bt_opt OPTS[] = {
     {.name = "runs",
      .kind = BT_OPT_INT,
      .value = "N",
-     .default_text = "2",
+     .default_text = "3",
      .min = 2,
      .max = RUNS_MAX,
      .help = "runs of the engine: their spread is its noise"},
