@@ -2,6 +2,7 @@
 #include "cli/cmd.h"
 #include "cli/config_opts.h"
 #include "cli/engine.h"
+#include "cli/eval_file.h"
 #include "cli/eval_stress.h"
 #include "cli/eval_windows.h"
 #include "cli/progress.h"
@@ -10,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct eval {
     struct bt_cli *cli;
@@ -123,8 +125,8 @@ static enum bt_code score_all(struct eval *e, const struct bt_engine *engine, co
     return code;
 }
 
-/* The baseline is a checkpoint as it is: only its arithmetic and KV follow the options. */
-static enum bt_code score_baseline(struct eval *e, const char *dir, struct bt_error *err)
+/* The baseline is a checkpoint as it is, its arithmetic and KV too. */
+static enum bt_code score_checkpoint(struct eval *e, const char *dir, struct bt_error *err)
 {
     struct bt_config c;
     bt_config_init(&c);
@@ -147,6 +149,17 @@ static enum bt_code score_baseline(struct eval *e, const char *dir, struct bt_er
         code = score_all(e, &base, "baseline", &e->baseline, err);
     }
     bt_engine_fini(&base);
+    return code;
+}
+
+/* A file holds scores that were written before. */
+static enum bt_code score_baseline(struct eval *e, const char *path, struct bt_error *err)
+{
+    struct stat st;
+    bool is_file = stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    enum bt_code code =
+        is_file ? bt_eval_file_read(path, e->n_windows, e->window, e->tokens.ids, &e->baseline, err)
+                : score_checkpoint(e, path, err);
     e->has_baseline = code == BT_OK;
     return code;
 }
@@ -195,6 +208,10 @@ static enum bt_code eval_loaded(struct eval *e, struct bt_error *err)
     const char *baseline = bt_args_text(&e->cli->args, "baseline");
     if (baseline != NULL) {
         BT_TRY(score_baseline(e, baseline, err));
+    }
+    const char *scores = bt_args_text(&e->cli->args, "scores");
+    if (scores != NULL) {
+        BT_TRY(bt_eval_file_write(scores, &e->scores, e->tokens.ids, err));
     }
     json_t *doc = document(e);
     enum bt_code code = bt_cli_write(e->cli, doc, NULL, err);
@@ -263,8 +280,9 @@ static const struct bt_opt OPTS[] = {
      .help = "at most so many windows"},
     {.name = "baseline",
      .kind = BT_OPT_TEXT,
-     .value = "DIR",
-     .help = "checkpoint to compare with, window by window"},
+     .value = "DIR|FILE",
+     .help = "compare with a checkpoint, window by window, or with what --scores wrote of one"},
+    {.name = "scores", .kind = BT_OPT_TEXT, .value = "FILE", .help = "write each window's score"},
     {.name = "also",
      .kind = BT_OPT_TEXT,
      .value = "PARTS",

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { ERROR_SAMPLES = 8 }; /* samples that layers are compared on: their errors vary little */
 
@@ -278,16 +279,30 @@ static enum bt_code answer(const struct quantize *q, struct bt_error *err)
     return code;
 }
 
+static enum bt_code compute(struct quantize *q, struct bt_error *err)
+{
+    BT_TRY(quantise(q, err));
+    BT_TRY(measure(q, err));
+    BT_TRY(bt_model_write(&q->model, q->out, err));
+    return answer(q, err);
+}
+
+/* The folder is made first: that it cannot be is known before time is spent. */
 static enum bt_code work(struct quantize *q, struct bt_error *err)
 {
     BT_TRY(load(q, err));
     if (q->calib != NULL) {
         warn_of_cover(q);
     }
-    BT_TRY(quantise(q, err));
-    BT_TRY(measure(q, err));
-    BT_TRY(bt_model_write(&q->model, q->out, err));
-    return answer(q, err);
+    bool made = mkdir(q->out, 0777) == 0;
+    if (!made && errno != EEXIST) {
+        BT_FAIL(err, BT_ERR_IO, errno, "%s: cannot be made: %s", q->out, strerror(errno));
+    }
+    enum bt_code code = compute(q, err);
+    if (code != BT_OK && made) {
+        (void)rmdir(q->out); /* stays where something was written */
+    }
+    return code;
 }
 
 static enum bt_code run(struct bt_cli *cli, struct bt_error *err)

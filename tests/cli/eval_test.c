@@ -1,8 +1,12 @@
+#include "cli/eval_file.h"
 #include "cli/eval_windows.h"
 
 #include <criterion/criterion.h>
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 Test(eval_windows, student_quantiles_are_those_of_the_tables)
 {
@@ -56,5 +60,45 @@ Test(eval_windows, one_window_has_no_interval)
     cr_assert_eq(nll.mean, 2.0);
     cr_assert(isnan(nll.low) && isnan(nll.high));
     cr_assert_eq(bt_eval_accuracy(&a).mean, 1.0);
+    bt_eval_windows_fini(&a);
+}
+
+/* Scores come back as they were, to the windows that are asked for, and to no other text's. */
+Test(eval_file, scores_come_back_for_the_same_tokens_alone)
+{
+    enum { N = 3, TOKENS = 4 };
+    int32_t ids[N * TOKENS + 1];
+    for (int32_t i = 0; i <= N * TOKENS; i++) {
+        ids[i] = 7 * i % 5;
+    }
+    struct bt_error err = {0};
+    struct bt_eval_windows a, b;
+    char path[] = BT_TEST_BINARY_DIR "/scores-XXXXXX";
+    int fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(close(fd), 0);
+    cr_assert_eq(bt_eval_windows_init(&a, N, TOKENS, &err), BT_OK);
+    for (int32_t i = 0; i < N; i++) {
+        bt_eval_windows_set(&a, i, 1.0 / (i + 3), i);
+    }
+    cr_assert_eq(bt_eval_file_write(path, &a, ids, &err), BT_OK, "%s", err.msg);
+    cr_assert_eq(bt_eval_file_read(path, 2, TOKENS, ids, &b, &err), BT_OK, "%s", err.msg);
+    cr_expect_eq(b.n, 2);
+    cr_expect_arr_eq(b.nll, a.nll, 2 * sizeof *a.nll);
+    cr_expect_arr_eq(b.accuracy, a.accuracy, 2 * sizeof *a.accuracy);
+    bt_eval_windows_fini(&b);
+    cr_expect_eq(bt_eval_file_read(path, N + 1, TOKENS, ids, &b, &err), BT_ERR_INPUT);
+    cr_expect(strstr(err.msg, "3 windows of 4 tokens; the comparison needs 4 of 4") != NULL, "%s",
+              err.msg);
+    err = (struct bt_error){0};
+    ids[TOKENS + 1] ^= 1;
+    cr_expect_eq(bt_eval_file_read(path, N, TOKENS, ids, &b, &err), BT_ERR_INPUT);
+    cr_expect(strstr(err.msg, "window 1 is of another text") != NULL, "%s", err.msg);
+    err = (struct bt_error){0};
+    cr_expect_eq(truncate(path, 40), 0);
+    cr_expect_eq(bt_eval_file_read(path, N, TOKENS, ids, &b, &err), BT_ERR_INPUT);
+    cr_assert_eq(unlink(path), 0);
+    err = (struct bt_error){0};
+    cr_expect_eq(bt_eval_file_read(path, N, TOKENS, ids, &b, &err), BT_ERR_IO, "%s", err.msg);
     bt_eval_windows_fini(&a);
 }

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""What each quantisation of a checkpoint costs: the tables of docs/QUANTISATION.md.
+
+    scripts/quantisation.py BERTH OUT [--limit N] [--rows NAME,..] [--models DIR] [--stress]
+
+Runs `berth quantize` and `berth eval` row by row on one thread and keeps every answer in OUT: rows
+that are there already are not run again, so that it can be stopped and goes on. At the end it
+prints the table. --limit: windows of 1024 tokens a row (default: all 255). --stress: `berth eval
+--stress` in place of the text.
+"""
+
+import argparse
+import json
+import lzma
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODELS = ROOT / "tests/models"
+WINDOW = 1024
+
+# name: what the table says, arguments of `quantize` (None: the checkpoint as it is) and of `eval`,
+# tokens of a window.
+G = "-g128"
+ROWS = {
+    "base": ("bf16 weights, float32 arithmetic (the baseline)", None, "", WINDOW),
+    "bf16": ("bf16 weights, activations and KV", None, "--activations bf16", WINDOW),
+    "int8": ("int8, a scale a channel", "int8", "", WINDOW),
+    "int8-tensor": ("int8, a scale a tensor", "int8-tensor", "", WINDOW),
+    "w8a8": ("W8A8, dynamic", "w8a8", "", WINDOW),
+    "static-128": ("W8A8, static, 128 samples of 512", "w8a8-static 128 512", "", WINDOW),
+    "static-32": ("W8A8, static, 32 samples of 512", "w8a8-static 32 512", "", WINDOW),
+    "static-512": ("W8A8, static, 512 samples of 512", "w8a8-static 512 512", "", WINDOW),
+    "static-short": ("W8A8, static, 128 samples of 4", "w8a8-static 128 4", "", WINDOW),
+    "rtn": ("int4 g128, round to nearest", "int4-rtn" + G, "", WINDOW),
+    "gptq": ("int4 g128, GPTQ", "int4-gptq" + G + " 128 512", "", WINDOW),
+    "awq": ("int4 g128, AWQ", "int4-awq" + G + " 128 512", "", WINDOW),
+    "qat": ("int4 g128, trained for it (berth-12m-qat-int4)", "qat", "", WINDOW),
+    "int4-tensor": ("int4, a scale a tensor", "int4-tensor", "", WINDOW),
+    "w4a8-rtn": ("W4A8, round to nearest", "w4a8-rtn", "", WINDOW),
+    "w4a8-gptq": ("W4A8, GPTQ", "w4a8-gptq 128 512", "", WINDOW),
+    "int8-head": ("int8, lm_head too", None, "--weights int8 --also lm-head", WINDOW),
+    "int8-embed": ("int8, embeddings too", None, "--weights int8 --also embeddings", WINDOW),
+    "int8-norms": ("int8, norms too", None, "--weights int8 --also norms", WINDOW),
+    "int4-head": ("int4 g128 RTN, lm_head too", None, "--weights int4-g128 --also lm-head", WINDOW),
+    "int4-embed": (
+        "int4 g128 RTN, embeddings too", None, "--weights int4-g128 --also embeddings", WINDOW),
+    "base-512": ("baseline, context 512", None, "", 512),
+    "kv-512": ("INT8 KV, context 512", None, "--kv int8", 512),
+    "kv-1024": ("INT8 KV, context 1024", None, "--kv int8", WINDOW),
+    "base-2048": ("baseline, context 2048", None, "", 2048),
+    "kv-2048": ("INT8 KV, context 2048", None, "--kv int8", 2048),
+}
+
+
+def run(args):
+    print("+ " + " ".join(map(str, args)), file=sys.stderr, flush=True)
+    r = subprocess.run(list(map(str, args)), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return r.returncode, r.stdout
+
+
+def calibration_text(out):
+    path = out / "val.txt"
+    if not path.exists():
+        path.write_bytes(lzma.decompress((MODELS / "val.txt.xz").read_bytes()))
+    return path
+
+
+def checkpoint(o, name, how):
+    if how is None:
+        return MODELS / "berth-12m"
+    if how == "qat":
+        return pathlib.Path(o.models) / "berth-12m-qat-int4"
+    to = o.out / ("berth-12m-" + name)
+    if not (to / "config.json").exists():
+        scheme, *calib = how.split()
+        args = [o.berth, "quantize", MODELS / "berth-12m", to, "--scheme", scheme, "--jobs", 1]
+        if calib:
+            args += ["--calib", calibration_text(o.out)]
+            args += ["--calib-samples", calib[0], "--calib-length", calib[1]]
+        code, _ = run(args)
+        if code != 0:
+            sys.exit(f"{name}: quantize failed")
+    return to
+
+
+def baseline_of(window):
+    return "base" if window == WINDOW else f"base-{window}"
+
+
+def evaluate(o, name):
+    """The answer of eval, kept in OUT/NAME.LIMIT.json."""
+    title, how, extra, window = ROWS[name]
+    limit = o.limit * WINDOW // window
+    kept = o.out / f"{name}.{o.limit}.json"
+    if kept.exists():
+        return json.loads(kept.read_text())
+    args = [o.berth, "eval", "--model", checkpoint(o, name, how), *extra.split(), "--jobs", 1]
+    args += ["--tokens", MODELS / "test_tokens_u16.bin", "--window", window, "--limit", limit]
+    args += ["--scores", o.out / f"{name}.{o.limit}.scores", "--json", "--quiet"]
+    if name != baseline_of(window):
+        evaluate(o, baseline_of(window))
+        args += ["--baseline", o.out / f"{baseline_of(window)}.{o.limit}.scores"]
+    code, text = run(args)
+    if code != 0:
+        sys.exit(f"{name}: eval failed")
+    kept.write_text(text)
+    return json.loads(text)
+
+
+def table(o, names):
+    print("| scheme | windows | perplexity | against the baseline, nats | 95% interval | perplexity "
+          "| likeliest token right |")
+    print("| --- | ---: | ---: | ---: | --- | ---: | ---: |")
+    for name in names:
+        a = evaluate(o, name)
+        line = f"| {ROWS[name][0]} | {a['n_windows']} | {a['perplexity']:.3f} "
+        if "delta_nll" in a:
+            low, high = a["delta_ci95"]
+            change = a["perplexity"] / a["baseline_perplexity"] - 1
+            line += f"| {a['delta_nll']:+.5f} | {low:+.5f} .. {high:+.5f} | {100 * change:+.2f}% "
+        else:
+            line += "| | | "
+        print(line + f"| {100 * a['accuracy_fraction']:.2f}% |", flush=True)
+
+
+def stress(o, names):
+    print("| scheme | inputs | all finite | greatest absolute logit |")
+    print("| --- | ---: | --- | ---: |")
+    for name in names:
+        title, how, extra, window = ROWS[name]
+        model = checkpoint(o, name, how)
+        args = [o.berth, "eval", "--model", model, *extra.split(), "--stress", "--jobs", 1]
+        code, text = run(args + ["--json", "--quiet"])
+        if code not in (0, 1):
+            sys.exit(f"{name}: eval --stress failed")
+        a = json.loads(text)
+        worst = max(r["max_abs_logit"] for r in a["rows"])
+        finite = "yes" if a["finite"] else "NO"
+        print(f"| {title} | {len(a['rows'])} | {finite} | {worst:.1f} |", flush=True)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("berth", type=pathlib.Path)
+    p.add_argument("out", type=pathlib.Path)
+    p.add_argument("--limit", type=int, default=255)
+    p.add_argument("--rows", default=",".join(ROWS))
+    p.add_argument("--models", default=MODELS, help="folder of berth-12m-qat-int4")
+    p.add_argument("--stress", action="store_true")
+    o = p.parse_args()
+    o.berth, o.out = o.berth.resolve(), o.out.resolve()
+    o.out.mkdir(parents=True, exist_ok=True)
+    names = o.rows.split(",")
+    unknown = [n for n in names if n not in ROWS]
+    if unknown:
+        p.error(f"--rows: {', '.join(unknown)} not in {', '.join(ROWS)}")
+    (stress if o.stress else table)(o, names)
+
+
+main()
