@@ -30,16 +30,18 @@ struct bt_cuda_choice {
     uint64_t seed;
 };
 
-/* What came out. n_tokens 0 with failed set: a logit was NaN, or the greatest not finite. */
+/* What came out. */
 struct bt_cuda_chosen {
-    int32_t n_tokens;   /* 1 .. 1 + k */
+    int32_t n_tokens;   /* 1 .. 1 + k; 0: it emits nothing */
     int32_t n_accepted; /* of the draft tokens */
-    int32_t failed;
+    int32_t failed; /* a logit was NaN, or the greatest not finite: the tokens before it stand */
     int32_t tokens[BT_MAX_SPEC_K + 1];
 };
 
 struct bt_cuda_sampler; /* scratch */
 
+/* Scratch for steps of max_seqs sequences and max_k draft tokens each. Returns BT_ERR_ARG for a
+ * vocabulary of more than 2^20 tokens, BT_ERR_NOMEM. */
 BT_NODISCARD enum bt_code bt_cuda_sampler_create(struct bt_cuda_arena *arena, int32_t vocab,
                                                  int32_t max_seqs, int32_t max_k,
                                                  struct bt_cuda_sampler **out,
@@ -48,15 +50,17 @@ void bt_cuda_sampler_destroy(struct bt_cuda_sampler *s);
 
 /* Target's side: judges drafts [n_seqs, max_k] (NULL when no sequence has k > 0) by logits
  * [rows, vocab], appends the bonus or the replacement, writes chosen [n_seqs] and last[slot]. q is
- * what bt_cuda_sample_draft kept. In stream order; may be captured. */
-void bt_cuda_sample(struct bt_cuda_sampler *s, const float *logits,
-                    const struct bt_cuda_choice *choices, int32_t n_seqs, const int32_t *drafts,
-                    const float *q, struct bt_cuda_chosen *chosen, int32_t *last,
-                    struct CUstream_st *stream);
+ * what bt_cuda_sample_draft kept. A sampled row's logits become its probabilities. A replacement
+ * of a draft token that was forced out is the target's own token. In stream order; may be captured.
+ */
+void bt_cuda_sample(struct bt_cuda_sampler *s, float *logits, const struct bt_cuda_choice *choices,
+                    int32_t n_seqs, const int32_t *drafts, const float *q,
+                    struct bt_cuda_chosen *chosen, int32_t *last, struct CUstream_st *stream);
 
 /* Draft's side: token j of each sequence with k > j from its row of logits [n_seqs, vocab] to
  * drafts [n_seqs, max_k]; a sampled one's distribution goes to q [n_seqs, max_k, vocab] (may be
- * NULL when all are greedy or forced). */
+ * NULL when all are greedy or forced). A forced sequence's draft tokens are the likeliest. Logits
+ * that are no numbers propose token 0 with certainty, as on the CPU. */
 void bt_cuda_sample_draft(struct bt_cuda_sampler *s, const float *logits,
                           const struct bt_cuda_choice *choices, int32_t n_seqs, int32_t j,
                           int32_t *drafts, float *q, struct CUstream_st *stream);
