@@ -1,0 +1,92 @@
+/* How a batch's attention is shared out among blocks of threads: pure host arithmetic, no CUDA.
+ *
+ * Query heads of one KV head are packed: row r of a segment is query token r / group, head r %
+ * group of its KV head. Two lists are made for each KV class, and for layers with and without a
+ * sliding window:
+ *   items   up to `tile_rows` packed rows and a range of keys: the streaming kernel (decode,
+ *           verification). Ranges of one tile are splits, merged by the block that ends last.
+ *   chunks  BT_ATTN_CHUNK_ROWS packed rows and all their keys: the prefill kernel. Longest first.
+ * Both kernels run each entry for every KV head.
+ *
+ * Pure and thread-safe. Source: Dao et al. 2023 (Flash-Decoding).
+ */
+#ifndef BT_ENGINE_CUDA_ATTENTION_PLAN_H
+#define BT_ENGINE_CUDA_ATTENTION_PLAN_H
+
+#include "engine/cuda/attention.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    BT_ATTN_STREAM_ROWS = 16, /* query tokens of a segment that the streaming kernel takes */
+    BT_ATTN_CHUNK_ROWS = 128, /* packed rows of a chunk */
+    BT_ATTN_LISTS = 2 * BT_CUDA_KV_CLASSES, /* [slides][class] */
+};
+
+struct bt_attn_item {
+    int32_t segment;
+    int32_t row0;     /* first packed row */
+    int32_t from, to; /* keys, as positions */
+    int32_t split;    /* of n_splits */
+    int32_t n_splits; /* 1: the block writes the result itself */
+    int32_t partial;  /* the tile's first partial result */
+    int32_t tile;     /* counts its finished splits */
+};
+
+struct bt_attn_chunk {
+    int32_t segment;
+    int32_t row0;
+    int32_t n_keys;
+};
+
+struct bt_attn_list {
+    int32_t n_items, items_at; /* words from the plan's start */
+    int32_t n_chunks, chunks_at;
+};
+
+/* A plan starts with this. */
+struct bt_attn_plan {
+    struct bt_attn_list lists[BT_ATTN_LISTS];
+};
+
+/* What plans are made for; fixed at creation. */
+struct bt_attn_shape {
+    int32_t group; /* query heads a KV head */
+    int32_t n_kv_heads;
+    int32_t window;      /* of layers that slide; 0: none does */
+    int32_t n_classes;   /* KV classes: 1 or 2 */
+    int32_t resident[2]; /* blocks of the streaming kernel, of 8 and of 16 rows, that run at once */
+    int32_t quantum[BT_CUDA_KV_CLASSES]; /* keys that a warp takes at once */
+    bool narrow;                         /* tiles have 8 rows, always */
+    bool no_chunks[BT_CUDA_KV_CLASSES];  /* the prefill kernel cannot read this class */
+};
+
+/* KV heads that a block of the streaming kernel takes, its warps shared out among them: 1, 2 or 4.
+ */
+int32_t bt_attn_block_heads(const struct bt_attn_shape *s, int32_t n_segments);
+
+/* Packed rows of a tile of the streaming kernel: 8 or 16. */
+int32_t bt_attn_tile_rows(const struct bt_attn_shape *s, int32_t n_rows, int32_t n_segments);
+
+/* Most items and chunks of a list, for a batch padded to n_rows and n_segments. */
+int32_t bt_attn_max_items(const struct bt_attn_shape *s, int32_t n_rows, int32_t n_segments);
+int32_t bt_attn_max_chunks(const struct bt_attn_shape *s, int32_t n_rows, int32_t n_segments);
+
+/* Most partial results of a list, each for all KV heads; and most tiles that are split. */
+int32_t bt_attn_max_partials(const struct bt_attn_shape *s);
+int32_t bt_attn_max_split_tiles(const struct bt_attn_shape *s);
+
+/* Words of a plan for batches of at most max_rows and max_segments. */
+int32_t bt_attn_plan_words(const struct bt_attn_shape *s, int32_t max_rows, int32_t max_segments);
+
+/* Writes the plan of a batch; n_rows and n_segments are padded. */
+void bt_attn_plan_make(const struct bt_attn_shape *s, const struct bt_cuda_attn_segment *segments,
+                       int32_t n_rows, int32_t n_segments, bool decode, int32_t *plan);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
