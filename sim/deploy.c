@@ -176,7 +176,7 @@ static double draft_cost_ratio(const struct bt_cost *cost, int32_t k)
     struct bt_batch b = {.n_decode = 1,
                          .n_decode_tokens = 1 + k,
                          .decode_ctx = PROBE_CTX,
-                         .decode_ctx_max = PROBE_CTX,
+                         .decode_ctx_long = PROBE_CTX,
                          .n_logits = 1 + k};
     double verify_ns = step_ns(cost, &b);
     b.n_draft_steps = k;

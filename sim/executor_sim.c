@@ -1,7 +1,9 @@
 #include "sim/executor_sim.h"
 
 #include "engine/core/rng.h"
+#include "sim/cost/skew.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum {
@@ -43,6 +45,24 @@ uint64_t bt_sim_truth_key(uint64_t seed, int64_t id)
     return bt_hash_combine(bt_hash_combine(seed, bt_hash_bytes("acceptance", 10, 0)), (uint64_t)id);
 }
 
+/* The longer context of a batch of two lengths, a share BT_SKEW_USUAL_SHARE of it long, that has the
+ * mean and variance of these; no longer than the longest. */
+static int64_t long_context(const struct bt_step_plan *plan, int64_t sum)
+{
+    double mean = (double)sum / plan->n_decode_seqs;
+    double squares = 0;
+    int64_t longest = 0;
+    for (int32_t i = 0; i < plan->n_decode_seqs; i++) {
+        int64_t ctx = (int64_t)plan->seqs[i].ctx + plan->seqs[i].n_tokens;
+        double off = (double)ctx - mean;
+        squares += off * off;
+        longest = ctx > longest ? ctx : longest;
+    }
+    const double apart = (1 - BT_SKEW_USUAL_SHARE) / BT_SKEW_USUAL_SHARE;
+    double ctx = mean + sqrt(apart * squares / plan->n_decode_seqs);
+    return ctx < (double)longest ? (int64_t)(ctx + 0.5) : longest;
+}
+
 void bt_sim_batch(const struct bt_step_plan *plan, struct bt_batch *out)
 {
     struct bt_batch b = {.n_decode = plan->n_decode_seqs,
@@ -52,13 +72,15 @@ void bt_sim_batch(const struct bt_step_plan *plan, struct bt_batch *out)
         int64_t ctx = (int64_t)s->ctx + s->n_tokens;
         b.n_decode_tokens += s->n_tokens;
         b.decode_ctx += ctx;
-        b.decode_ctx_max = ctx > b.decode_ctx_max ? ctx : b.decode_ctx_max;
         b.n_draft_steps = s->k_spec > b.n_draft_steps ? s->k_spec : b.n_draft_steps;
         b.n_catchup_tokens += s->draft_catchup;
         if (s->kv_class == 1) {
             b.n_16bit++;
             b.ctx_16bit += ctx;
         }
+    }
+    if (b.n_decode > 0) {
+        b.decode_ctx_long = long_context(plan, b.decode_ctx);
     }
     b.n_logits = b.n_decode_tokens;
     for (int32_t i = plan->n_decode_seqs; i < plan->n_seqs; i++) {

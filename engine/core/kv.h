@@ -8,7 +8,8 @@
  *
  * Content keys: a full block of prompt tokens is named by (key, parent key), a chained hash of
  * every token up to its end; a hit compares both, so 128 bits must agree. Blocks of different KV
- * dtype never share (the key is salted with the class).
+ * dtype never share (the key is salted with the class). What a preempted sequence had computed
+ * beyond its keyed prompt is named by the request, which finds what is left of it.
  *
  * Complexity: every call is O(blocks touched). Memory: taken from the arena once, nothing later.
  * Threading: one thread.

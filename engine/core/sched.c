@@ -299,6 +299,7 @@ void bt_sched_requeue(struct bt_sched *s, uint32_t req)
     struct bt_req *r = &s->reqs[req];
     s->tokens_waiting += r->n_prompt - prompt_left(s, r);
     r->lost_ctx = s->seqs[r->slot].ctx;
+    bt_sched_publish_own(s, r->slot);
     bt_sched_slot_give_back(s, r->slot);
     bt_req_transition(r, BT_REQ_WAITING);
     bt_queue_push(&s->waiting, r->key, req);

@@ -2,13 +2,16 @@
 #include "engine/core/rng.h"
 #include "engine/core/sched_impl.h"
 
-/* Key of pool block i: the hash-block that holds its last token, its end and its class. */
+/* Key of pool block i: the hash-block that holds its last token (beyond the keyed prompt the request
+ * itself, whose place in the order no other ever has), its end and its class. */
 static struct bt_kv_key block_key(const struct bt_sched *s, const struct bt_req *r, int32_t i,
                                   uint64_t parent)
 {
     int32_t end = (i + 1) * bt_sched_block_tokens(s, r->kv_class);
     uint64_t where = (uint64_t)(uint32_t)end << 8 | r->kv_class;
-    uint64_t own = bt_hash_combine(r->hashes[(end - 1) / r->hash_tokens], where);
+    uint64_t what =
+        end <= r->n_keyed ? r->hashes[(end - 1) / r->hash_tokens] : bt_hash_u64(~r->key);
+    uint64_t own = bt_hash_combine(what, where);
     return (struct bt_kv_key){.own = own != 0 ? own : 1, .parent = parent};
 }
 
@@ -35,13 +38,12 @@ int32_t bt_sched_prefix_peek(const struct bt_sched *s, const struct bt_req *r, i
     return n;
 }
 
-void bt_sched_publish(struct bt_sched *s, int32_t slot, int32_t from_tokens, int32_t to_tokens)
+static void publish(struct bt_sched *s, int32_t slot, int32_t from_tokens, int32_t end)
 {
     struct bt_seq *q = &s->seqs[slot];
     const struct bt_req *r = &s->reqs[q->req.index];
     const int32_t *table = bt_sched_table(s, slot);
     int32_t block_tokens = bt_sched_block_tokens(s, q->kv_class);
-    int32_t end = to_tokens < r->n_keyed ? to_tokens : r->n_keyed;
     int32_t i = from_tokens / block_tokens;
     if ((i + 1) * block_tokens > end) {
         return;
@@ -52,6 +54,19 @@ void bt_sched_publish(struct bt_sched *s, int32_t slot, int32_t from_tokens, int
         bt_kv_publish(s->kv, table[i], key);
         s->draft_block[table[i]] = q->draft_ctx >= (i + 1) * block_tokens;
         parent = key.own;
+    }
+}
+
+void bt_sched_publish(struct bt_sched *s, int32_t slot, int32_t from_tokens, int32_t to_tokens)
+{
+    int32_t n_keyed = s->reqs[s->seqs[slot].req.index].n_keyed;
+    publish(s, slot, from_tokens, to_tokens < n_keyed ? to_tokens : n_keyed);
+}
+
+void bt_sched_publish_own(struct bt_sched *s, int32_t slot)
+{
+    if (s->opts.prefix_cache) {
+        publish(s, slot, s->reqs[s->seqs[slot].req.index].n_keyed, s->seqs[slot].ctx);
     }
 }
 
@@ -80,7 +95,8 @@ static struct fit fit_of(const struct bt_sched *s, const struct bt_req *r)
     int32_t n_all = bt_sched_blocks_for_tokens(slots, block_tokens);
     /* A sequence as large as the pool gets its turn alone, and fails when it grows past it. */
     n_all = n_all < s->table_cap ? n_all : s->table_cap;
-    f.n_hits = bt_sched_prefix_peek(s, r, r->n_keyed / block_tokens, &f.n_cached);
+    int32_t findable = r->lost_ctx > 0 ? f.known : r->n_keyed;
+    f.n_hits = bt_sched_prefix_peek(s, r, findable / block_tokens, &f.n_cached);
     f.cow = (int64_t)f.n_hits * block_tokens == f.known;
     if (f.cow && (block_tokens == 1 || n_all == s->opts.n_blocks)) {
         /* Nothing worth copying, or no room for the copy: compute the last block anew. */

@@ -182,6 +182,7 @@ int64_t bt_sched_window_wake_ns(const struct bt_sched *s, int64_t now_ns);
 int32_t bt_sched_prefix_peek(const struct bt_sched *s, const struct bt_req *r, int32_t max_hits,
                              int32_t *n_cached);
 void bt_sched_publish(struct bt_sched *s, int32_t slot, int32_t from_tokens, int32_t to_tokens);
+void bt_sched_publish_own(struct bt_sched *s, int32_t slot);
 
 /* sched_preempt.c */
 int32_t bt_sched_slot_take(struct bt_sched *s, uint32_t req);

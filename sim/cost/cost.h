@@ -25,7 +25,7 @@ struct bt_batch {
     int32_t n_decode;         /* decoding sequences */
     int32_t n_decode_tokens;  /* their query tokens: n_decode, or more when verifying */
     int64_t decode_ctx;       /* sum over them of KV tokens read, the new ones included */
-    int64_t decode_ctx_max;   /* longest of them (skew corrections) */
+    int64_t decode_ctx_long;  /* of the long ones, were there but two lengths (skew) */
     int32_t n_prefill;        /* sequences with a prefill chunk */
     int32_t n_prefill_tokens; /* query tokens of the chunks */
     int64_t prefill_pairs;    /* sum over chunks of query-key pairs (causal) */

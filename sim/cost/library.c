@@ -265,18 +265,21 @@ double bt_op_source_chunks_ns(const struct bt_op_source *source, const struct bt
     own.kv_heads = s->kv_heads;
     own.head_dim = s->head_dim;
     double all = bt_surface_eval(s, &own).time_ns;
+    struct bt_op_shape chunk = own;
+    chunk.batch = 0;
+    chunk.ctx = 0;
+    double alone = fmax(bt_surface_eval(s, &chunk).time_ns - s->floor_ns, 0);
     own.q_len = 0;
     own.prefix = 0;
     double base = own.batch > 0 ? bt_surface_eval(s, &own).time_ns : s->floor_ns;
-    struct bt_op_shape chunk = *shape;
-    chunk.batch = 0;
-    chunk.ctx = 0;
-    double asked_work = two_term_work(s, &chunk);
-    chunk.heads = s->heads;
-    chunk.kv_heads = s->kv_heads;
-    chunk.head_dim = s->head_dim;
+    /* That the decodes leave their own kernel is paid once, whatever the number of chunks. */
+    double first = fmax(all - base, 0);
+    double more = first + (double)(chunks - 1) * fmin(alone, first);
     double own_work = two_term_work(s, &chunk);
-    double more = fmax(all - base, 0) * (double)chunks;
+    chunk.heads = shape->heads;
+    chunk.kv_heads = shape->kv_heads;
+    chunk.head_dim = shape->head_dim;
+    double asked_work = two_term_work(s, &chunk);
     return more * (own_work > 0 ? asked_work / own_work : 1) + (shape->batch > 0 ? 0 : base);
 }
 

@@ -1,8 +1,8 @@
 /* Decode batches of unequal contexts: LLMServingSim's skew_fit.
  *
- * A batch's attention takes the time of its mean context plus alpha x (time of its longest context
- * - time of its mean one). Alpha was fitted by number of decodes, share of long ones, their length
- * and the prefill chunk beside them, a few samples each; single rows run from -3 to 5, so the table
+ * A batch of two lengths takes the time of its mean context plus alpha x (time of the longer one
+ * - time of the mean). Alpha was fitted by number of decodes, share of long ones, their length and
+ * the prefill chunk beside them, a few samples each; single rows run from -3 to 5, so the table
  * keeps the weighted median of a class and holds it to 0 .. 1.
  */
 #ifndef BT_SIM_COST_SKEW_H
@@ -21,6 +21,11 @@ enum {
     BT_SKEW_COUNTS_MAX = 16, /* classes of the number of decodes */
     BT_SKEW_SHARES_MAX = 8,  /* classes of the share of long ones */
 };
+
+/* Share of long ones by which a batch of mixed lengths stands for one of two lengths with the same
+ * mean and variance, as the profiles had them: (mean - shortest) / (longest - shortest) is 0.2 to
+ * 0.3 for lognormal lengths. */
+#define BT_SKEW_USUAL_SHARE 0.25
 
 struct bt_skew {
     int32_t n_counts;

@@ -158,7 +158,7 @@ static int64_t batch_decode_ps(const struct bt_model_cost *m, const struct bt_ba
 {
     struct bt_decode_row scratch;
     const struct bt_decode_row *row = decode_row(m, b->n_decode, b->n_decode_tokens, &scratch);
-    int64_t ps = decode_ps(row, r, b->n_decode - b->n_16bit, b->decode_ctx_max);
+    int64_t ps = decode_ps(row, r, b->n_decode - b->n_16bit, b->decode_ctx_long);
     if (row->n_knots > 0 && b->n_decode_tokens > b->n_decode) {
         ps = bt_model_verify_ps(m, b->n_decode, b->n_decode_tokens, row, ps);
     }
@@ -364,7 +364,7 @@ static void span(const void *self, const struct bt_batch *b, int32_t n, struct b
     BT_ASSERT(b->n_decode > 0 && b->n_decode_tokens == b->n_decode);
     struct bt_batch empty = *b;
     empty.decode_ctx = 0;
-    empty.decode_ctx_max = 0;
+    empty.decode_ctx_long = 0;
     empty.ctx_16bit = 0;
     step(self, &empty, out);
     struct bt_decode_row scratch;
@@ -381,7 +381,7 @@ static void span(const void *self, const struct bt_batch *b, int32_t n, struct b
     if (row->n_knots > 0 && n_pool > 0) {
         struct reads none = {0};
         out->time_ps -= n * curve_ps_of(row, &none, n_pool, 0);
-        out->time_ps += sum_curve_ps(m, row, pool, n_pool, b->decode_ctx_max, n);
+        out->time_ps += sum_curve_ps(m, row, pool, n_pool, b->decode_ctx_long, n);
     }
     out->flops = n * out->flops + reads_flops(m, &sum);
     out->bytes = n * out->bytes + reads_bytes(m, &sum);

@@ -115,7 +115,7 @@ void bt_step_trust_fill(struct bt_cost *cost, const struct bt_op_origin target[B
             struct bt_batch b = {.n_decode = n,
                                  .n_decode_tokens = n * (1 + draft_steps),
                                  .decode_ctx = n * contexts[c],
-                                 .decode_ctx_max = contexts[c],
+                                 .decode_ctx_long = contexts[c],
                                  .n_logits = n * (1 + draft_steps),
                                  .n_draft_steps = draft_steps};
             if (i == 0 || n <= max_seqs) {

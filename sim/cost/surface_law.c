@@ -553,7 +553,7 @@ static bool decode_curve(const void *self, const struct bt_law_attention *a,
         out->ctx[i] = knot_ctx[i] * a->n_seqs;
         out->ps[i] = even_ps(t, &more, (double)a->n_seqs, (double)knot_ctx[i]);
     }
-    out->skew = t->skew != NULL ? bt_skew_alpha(t->skew, 0, a->n_seqs, -1) : 0;
+    out->skew = t->skew != NULL ? bt_skew_alpha(t->skew, 0, a->n_seqs, BT_SKEW_USUAL_SHARE) : 0;
     return true;
 }
 

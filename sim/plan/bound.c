@@ -31,7 +31,7 @@ static struct bt_batch decode_batch(int64_t n, int64_t ctx)
     return (struct bt_batch){.n_decode = (int32_t)n,
                              .n_decode_tokens = (int32_t)n,
                              .decode_ctx = n * ctx,
-                             .decode_ctx_max = ctx,
+                             .decode_ctx_long = ctx,
                              .n_logits = (int32_t)n};
 }
 

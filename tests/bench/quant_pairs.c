@@ -169,7 +169,7 @@ static enum bt_code print_pair(const struct report *r, const struct pair *p, str
     struct bt_batch usual = {.n_decode = (int32_t)users,
                              .n_decode_tokens = (int32_t)users,
                              .decode_ctx = ctx,
-                             .decode_ctx_max = (int64_t)(p->input + p->output / 2),
+                             .decode_ctx_long = (int64_t)(p->input + p->output / 2),
                              .n_logits = (int32_t)users};
     double error = bt_surface_cost_ratio_error(&a.deploy.cost, &b.deploy.cost, &usual);
     bt_deploy_fini(&a.deploy);

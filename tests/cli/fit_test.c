@@ -84,8 +84,8 @@ Test(fit, llama_on_vllm_019_from_one_overhead_of_a_hundred_requests)
     /* 300 requests of the recording: 32.46 ms, 7.10 s and 4.55 requests/s. */
     cr_expect_float_eq(score(doc, "all", "throughput", "measured"), 4.5505, 1e-3);
     cr_expect_float_eq(score(doc, "held out", "tpot mean", "measured"), 0.03228, 1e-4);
-    /* The imported profile has the whole step: hardly anything is left over. */
-    cr_expect_lt(value_of(doc, "step_overhead"), 0.001);
+    /* The imported profile has a step's kernels: a millisecond of thirty is left over. */
+    cr_expect_lt(value_of(doc, "step_overhead"), 0.002);
     cr_expect_leq(end_of_interval(doc, "step_overhead", 0), value_of(doc, "step_overhead"));
     cr_expect_geq(end_of_interval(doc, "step_overhead", 1), value_of(doc, "step_overhead"));
     cr_expect_str_eq(json_text_at(parameter(doc, "step_overhead"), "unit"), "s");
@@ -119,7 +119,7 @@ Test(fit, qwen_on_two_cards_is_slow_by_a_fifth_and_one_efficiency_says_it)
     expect_error_within(doc, "held out", "tpot mean", 0.03);
     expect_error_within(doc, "held out", "ttft mean", 0.10);
     expect_error_within(doc, "all", "throughput", 0.02);
-    cr_expect_float_eq(value_of(doc, "efficiency"), 0.81, 0.02);
+    cr_expect_float_eq(value_of(doc, "efficiency"), 0.785, 0.02);
     json_decref(doc);
 }
 

@@ -186,10 +186,35 @@ Test(core_sched_memory, published_blocks_of_a_victim_are_found_again)
     cr_assert_eq(p->n_seqs, 1);
     cr_expect_eq(p->seqs[0].user, (uint64_t)victim);
     cr_expect_gt(p->seqs[0].n_generated, 0);
-    cr_expect_eq(p->seqs[0].ctx, 48); /* free blocks are taken before cached ones */
+    /* Its prompt's three blocks and its own fourth: free blocks are taken before cached ones. */
+    cr_expect_eq(p->seqs[0].ctx, 64);
     rig_complete(&rig);
     run_all();
     rig_fini(&rig);
+}
+
+Test(core_sched_memory, a_victim_of_unique_content_finds_what_is_left_of_its_own)
+{
+    struct bt_sched_opts o = base_opts();
+    o.n_blocks = 8;
+    for (int32_t cache = 0; cache < 2; cache++) {
+        o.prefix_cache = cache != 0;
+        start(&o);
+        int32_t first = add_now(46, 60);
+        int32_t victim = add_now(46, 30);
+        while (state().n_preempts == 0) {
+            step();
+        }
+        bt_sched_cancel(rig.sched, rig.users[first].handle, rig.now_ns);
+        const struct bt_step_plan *p = plan();
+        cr_assert_eq(p->n_seqs, 1);
+        cr_expect_eq(p->seqs[0].user, (uint64_t)victim);
+        cr_expect_eq(p->seqs[0].ctx, cache != 0 ? 64 : 0);
+        rig_complete(&rig);
+        run_all();
+        cr_expect_eq(record(victim)->n_cached, 0); /* nothing of it was known when it came */
+        rig_fini(&rig);
+    }
 }
 
 /* Who is preempted first. */

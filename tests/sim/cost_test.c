@@ -13,7 +13,7 @@ static struct bt_batch decode_batch(int32_t n, int64_t ctx)
     return (struct bt_batch){.n_decode = n,
                              .n_decode_tokens = n,
                              .decode_ctx = n * ctx,
-                             .decode_ctx_max = ctx,
+                             .decode_ctx_long = ctx,
                              .n_logits = n};
 }
 

@@ -295,7 +295,7 @@ Test(executor_sim, a_plan_is_summed_into_a_batch)
     cr_expect_eq(b.n_decode, 2);
     cr_expect_eq(b.n_decode_tokens, 6);
     cr_expect_eq(b.decode_ctx, 104 + 200);
-    cr_expect_eq(b.decode_ctx_max, 200);
+    cr_expect_eq(b.decode_ctx_long, 200);
     cr_expect_eq(b.n_draft_steps, 4);
     cr_expect_eq(b.n_catchup_tokens, 6);
     cr_expect_eq(b.n_16bit, 1);

@@ -66,7 +66,7 @@ static struct bt_batch decode_batch(int32_t n, int64_t ctx)
     return (struct bt_batch){.n_decode = n,
                              .n_decode_tokens = n,
                              .decode_ctx = n * ctx,
-                             .decode_ctx_max = ctx,
+                             .decode_ctx_long = ctx,
                              .n_logits = n};
 }
 
@@ -205,7 +205,7 @@ Test(law, span_is_the_sum_of_steps)
             c.ops->step(c.self, &b, &one);
             sum += one.time_ps;
             b.decode_ctx += n;
-            b.decode_ctx_max++;
+            b.decode_ctx_long++;
         }
         cr_assert_eq(sum, whole.time_ps, "%d steps of %d", steps, n);
     }

@@ -97,7 +97,7 @@ Test(run, batch_of_one_takes_exactly_the_cost_models_own_sum)
         struct bt_batch b = {.n_decode = 1,
                              .n_decode_tokens = 1,
                              .decode_ctx = PROMPT + token,
-                             .decode_ctx_max = PROMPT + token,
+                             .decode_ctx_long = PROMPT + token,
                              .n_logits = 1};
         d.cost.ops->step(d.cost.self, &b, &p);
         int64_t gap_ns = p.host_ns + (p.time_ps + carry_ps) / 1000;
@@ -112,7 +112,7 @@ Test(run, batch_of_one_takes_exactly_the_cost_models_own_sum)
     struct bt_batch b = {.n_decode = 1,
                          .n_decode_tokens = 1,
                          .decode_ctx = PROMPT + 1,
-                         .decode_ctx_max = PROMPT + 1,
+                         .decode_ctx_long = PROMPT + 1,
                          .n_logits = 1};
     d.cost.ops->span(d.cost.self, &b, OUTPUT - 1, &p);
     int64_t span_ns = p.host_ns + p.time_ps / 1000;

@@ -66,7 +66,7 @@ static struct bt_batch batch(int32_t decodes, int64_t ctx, int32_t chunk)
     struct bt_batch b = {.n_decode = decodes,
                          .n_decode_tokens = decodes,
                          .decode_ctx = decodes * ctx,
-                         .decode_ctx_max = ctx,
+                         .decode_ctx_long = ctx,
                          .n_logits = decodes};
     if (chunk > 0) {
         b.n_prefill = 1;
@@ -127,9 +127,9 @@ Test(stack_cost, uneven_batches_take_longer_where_the_profile_says_so)
     cr_assert_eq(bt_surface_library_skew(l, "rtxpro6000", "trtllm", &again, NULL), BT_OK);
     cr_expect_null(again);
     struct bt_deploy d = deploy(l);
-    struct bt_batch even = batch(32, 1000, 0), uneven = even;
-    uneven.decode_ctx_max = 8000;
-    double alpha = bt_skew_alpha(skew, 0, 32, -1);
+    struct bt_batch even = batch(64, 1000, 0), uneven = even;
+    uneven.decode_ctx_long = 8000;
+    double alpha = bt_skew_alpha(skew, 0, 64, BT_SKEW_USUAL_SHARE);
     cr_assert_gt(alpha, 0);
     cr_expect_gt(step_ps(&d, &uneven), step_ps(&d, &even));
     bt_deploy_fini(&d);

@@ -142,7 +142,7 @@ static struct bt_batch decode_batch(int32_t n, int64_t ctx, int64_t longest)
     return (struct bt_batch){.n_decode = n,
                              .n_decode_tokens = n,
                              .decode_ctx = n * ctx,
-                             .decode_ctx_max = longest,
+                             .decode_ctx_long = longest,
                              .n_logits = n};
 }
 
@@ -242,7 +242,7 @@ Test(step_curve, span_is_exactly_the_sum_of_its_steps)
             b.ctx_16bit = b.n_16bit == 0 ? 0 : b.n_16bit + (int64_t)bt_rng_below(&rng, 20000);
             int64_t pool = b.n_16bit == n ? 0 : n + (int64_t)bt_rng_below(&rng, 60000);
             b.decode_ctx = b.ctx_16bit + pool;
-            b.decode_ctx_max = b.decode_ctx / n + (int64_t)bt_rng_below(&rng, 1000);
+            b.decode_ctx_long = b.decode_ctx / n + (int64_t)bt_rng_below(&rng, 1000);
             int32_t steps = 1 + (int32_t)bt_rng_below(&rng, 1500);
             struct bt_cost_parts span;
             c.ops->span(c.self, &b, steps, &span);
@@ -250,7 +250,7 @@ Test(step_curve, span_is_exactly_the_sum_of_its_steps)
             for (int32_t i = 0; i < steps; i++) {
                 sum += (int64_t)step_ps(&c, &b);
                 b.decode_ctx += n;
-                b.decode_ctx_max++;
+                b.decode_ctx_long++;
                 b.ctx_16bit += b.n_16bit;
             }
             cr_assert_eq(span.time_ps, sum, "variant %d round %d: %lld against %lld", variant,

@@ -171,7 +171,7 @@ static int32_t batches_of(struct bt_batch out[BATCHES_MAX])
             out[n++] = (struct bt_batch){.n_decode = sizes[i],
                                          .n_decode_tokens = sizes[i],
                                          .decode_ctx = sizes[i] * contexts[c],
-                                         .decode_ctx_max = contexts[c],
+                                         .decode_ctx_long = contexts[c],
                                          .n_logits = sizes[i]};
         }
     }
