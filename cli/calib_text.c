@@ -1,46 +1,11 @@
 #include "cli/calib_text.h"
 
+#include "cli/read_file.h"
 #include "engine/model/tokenizer.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static enum bt_code read_file(const char *path, char **text, size_t *n_bytes, struct bt_error *err)
-{
-    *text = NULL;
-    *n_bytes = 0;
-    FILE *f = fopen(path, "rb");
-    if (f == NULL) {
-        BT_FAIL(err, BT_ERR_IO, errno, "%s: cannot read: %s", path, strerror(errno));
-    }
-    size_t cap = 1 << 16;
-    char *buf = malloc(cap);
-    size_t n = 0;
-    while (buf != NULL) {
-        n += fread(buf + n, 1, cap - n, f);
-        if (n < cap) {
-            break;
-        }
-        char *grown = cap > BT_TOK_MAX_TEXT_BYTES ? NULL : realloc(buf, cap * 2);
-        if (grown == NULL) {
-            free(buf);
-        }
-        buf = grown;
-        cap *= 2;
-    }
-    bool bad = ferror(f) != 0;
-    int why = errno;
-    (void)fclose(f);
-    if (buf == NULL || bad) {
-        free(buf);
-        BT_FAIL(err, bad ? BT_ERR_IO : BT_ERR_NOMEM, why, "%s: cannot read: %s", path,
-                bad ? strerror(why) : "more text than fits");
-    }
-    *text = buf;
-    *n_bytes = n;
-    return BT_OK;
-}
 
 static bool is_token_file(const char *path)
 {
@@ -123,7 +88,7 @@ enum bt_code bt_calib_text_read(struct bt_calib_text *t, const char *path, const
     *t = (struct bt_calib_text){.sample_tokens = sample_tokens};
     char *text = NULL;
     size_t n_bytes = 0;
-    BT_TRY(read_file(path, &text, &n_bytes, err));
+    BT_TRY(bt_read_file(path, BT_TOK_MAX_TEXT_BYTES, &text, &n_bytes, err));
     struct bt_ids all = {0};
     enum bt_code code = is_token_file(path) ? take_ids(path, text, n_bytes, &all, err)
                                             : encode(text, n_bytes, model_dir, &all, err);

@@ -19,6 +19,7 @@ extern const struct bt_command bt_cmd_db_show;
 extern const struct bt_command bt_cmd_db_verify;
 extern const struct bt_command bt_cmd_eval;
 extern const struct bt_command bt_cmd_fit;
+extern const struct bt_command bt_cmd_import;
 extern const struct bt_command bt_cmd_help;
 extern const struct bt_command bt_cmd_memory;
 extern const struct bt_command bt_cmd_plan;

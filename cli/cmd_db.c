@@ -121,6 +121,24 @@ static enum bt_code run_query(struct bt_cli *cli, query_fn *query, const char *o
 
 /* ---- db list ---- */
 
+static bool is_what(const struct bt_cli *cli, const char *what)
+{
+    return cli->args.n_positional == 1 && strcmp(cli->args.positional[0], what) == 0;
+}
+
+static enum bt_code query_named(struct bt_cli *cli, struct bt_store *store, struct sections *s,
+                                struct bt_error *err)
+{
+    enum bt_store_list what = is_what(cli, "fits")      ? BT_LIST_FITS
+                              : is_what(cli, "imports") ? BT_LIST_IMPORTS
+                                                        : BT_LIST_BENCHMARKS;
+    BT_TRY(bt_store_list(store, what, NULL, take_row, s, err));
+    if (json_array_size(json_object_get(s->doc, s->only)) == 0) {
+        bt_cli_note(cli, "there are no %s", s->only);
+    }
+    return BT_OK;
+}
+
 static enum bt_code query_list(struct bt_cli *cli, struct bt_store *store, struct sections *s,
                                struct bt_error *err)
 {
@@ -145,8 +163,41 @@ static const struct bt_out_part list_parts[] = {
      .n_columns = sizeof list_columns / sizeof list_columns[0]}};
 static const struct bt_out_view list_view = {.parts = list_parts, .n_parts = 1, .csv_rows = "runs"};
 
+static const struct bt_out_column fit_columns[] = {
+    {"name", NULL, BT_UNIT_AUTO},
+    {"stack", NULL, BT_UNIT_AUTO},
+    {"gpu", NULL, BT_UNIT_AUTO},
+    {"model", NULL, BT_UNIT_AUTO},
+    {"step_overhead_s", "step overhead", BT_UNIT_SECONDS},
+    {"efficiency", NULL, BT_UNIT_NONE},
+    {"step_error", "step error", BT_UNIT_FRACTION},
+    {"requests", NULL, BT_UNIT_NONE},
+    {"source", NULL, BT_UNIT_AUTO}};
+static const struct bt_out_column import_columns[] = {
+    {"name", NULL, BT_UNIT_AUTO},
+    {"samples", NULL, BT_UNIT_NONE},
+    {"error_median", "left out: median", BT_UNIT_FRACTION},
+    {"error_p90", "P90", BT_UNIT_FRACTION},
+    {"source", NULL, BT_UNIT_AUTO},
+    {"licence", NULL, BT_UNIT_AUTO},
+    {"created_utc", "imported", BT_UNIT_AUTO}};
+
 static enum bt_code run_list(struct bt_cli *cli, struct bt_error *err)
 {
+    bool fits = is_what(cli, "fits"), imports = is_what(cli, "imports");
+    if (fits || imports || is_what(cli, "benchmarks")) {
+        struct bt_out_part part = {.kind = BT_OUT_ROWS, .path = cli->args.positional[0]};
+        struct bt_out_view view = {.parts = &part, .n_parts = 1, .csv_rows = part.path};
+        part.columns = fits ? fit_columns : imports ? import_columns : NULL;
+        part.n_columns = fits      ? sizeof fit_columns / sizeof *fit_columns
+                         : imports ? sizeof import_columns / sizeof *import_columns
+                                   : 0;
+        return run_query(cli, query_named, part.path, false, &view, err);
+    }
+    if (cli->args.n_positional == 1 && !is_what(cli, "runs")) {
+        BT_FAIL(err, BT_ERR_ARG, 0, "\"%s\": expected runs, fits, imports or benchmarks",
+                cli->args.positional[0]);
+    }
     return run_query(cli, query_list, "runs", false, &list_view, err);
 }
 
@@ -166,14 +217,16 @@ static const struct bt_opt list_opts[] = {
 static const struct bt_example list_examples[] = {
     {"db list", "The newest runs."},
     {"db list --command plan --last 0 --csv", "Every plan ever made, as CSV."},
+    {"db list fits", "What was fitted to runs; imports and benchmarks likewise."},
 };
 
 const struct bt_command bt_cmd_db_list = {
     .name = "db list",
-    .arguments = "",
-    .summary = "runs in the store, newest first",
+    .arguments = "[runs|fits|imports|benchmarks]",
+    .summary = "runs in the store, newest first; or fits, imports, benchmarks",
     .examples = list_examples,
-    .n_examples = 2,
+    .n_examples = 3,
+    .max_positional = 1,
     .opts = list_opts,
     .n_opts = 2,
     .run = run_list,
@@ -185,6 +238,10 @@ static enum bt_code query_show(struct bt_cli *cli, struct bt_store *store, struc
                                struct bt_error *err)
 {
     int64_t run_id = 0;
+    const char *what = cli->args.positional[0];
+    if (strspn(what, "0123456789") != strlen(what)) {
+        return bt_store_show_named(store, what, take_row, s, err);
+    }
     BT_TRY(read_run(cli, 0, &run_id, err));
     return bt_store_show_run(store, run_id, take_row, s, err);
 }
@@ -197,14 +254,15 @@ static enum bt_code run_show(struct bt_cli *cli, struct bt_error *err)
 
 static const struct bt_example show_examples[] = {
     {"db show 12", "What was asked in run 12, of what, and what came out."},
+    {"db show vllm-0.19@h200", "A fit, an import or a benchmark by its name."},
 };
 
 const struct bt_command bt_cmd_db_show = {
     .name = "db show",
-    .arguments = "RUN",
-    .summary = "all there is of a run but its requests",
+    .arguments = "RUN|NAME",
+    .summary = "all there is of a run but its requests; or a fit, import or benchmark",
     .examples = show_examples,
-    .n_examples = 1,
+    .n_examples = 2,
     .min_positional = 1,
     .max_positional = 1,
     .run = run_show,

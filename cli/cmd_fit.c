@@ -5,6 +5,8 @@
 #include "cli/fit_target.h"
 #include "cli/plot.h"
 #include "cli/simulate.h"
+#include "db/sha256.h"
+#include "db/store.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -343,10 +345,10 @@ static double worst_left(const struct fitting *f, const struct scores *after)
 }
 
 static json_t *remarks(const struct fitting *f, const struct scores *after,
-                       const struct bt_fit_answer *a)
+                       const struct bt_fit_answer *a, const char *name)
 {
     json_t *lines = bt_out_list();
-    char line[512];
+    char line[1024];
     if (f->overhead && a->at_bound[0] && a->value[0] <= 0) {
         bt_out_append(lines, bt_out_text("the operations' own times explain the run: no overhead "
                                          "of a step is left to fit"));
@@ -364,8 +366,8 @@ static json_t *remarks(const struct fitting *f, const struct scores *after,
                                   "and arrivals are taken to be even, and there is no interval"));
     }
     (void)snprintf(line, sizeof line,
-                   "holds for stack %s on %s; give it to replay, simulate or plan as --fit FILE",
-                   f->fit.stack, f->fit.gpu);
+                   "holds for stack %s on %s; give it to replay, simulate or plan as --fit %s",
+                   f->fit.stack, f->fit.gpu, name);
     bt_out_append(lines, bt_out_text(line));
     return lines;
 }
@@ -407,6 +409,40 @@ static enum bt_code draw(const struct fitting *f, const char *dir, struct bt_err
     return code;
 }
 
+/* Into the store under --name; a store that cannot be written costs a warning. */
+static void record(const struct fitting *f, const char *path, const char *name)
+{
+    char source[512], hash[BT_SHA256_HEX_BYTES] = "";
+    const char *slash = strrchr(path, '/');
+    (void)snprintf(source, sizeof source, "berth fit: %.300s, %s", slash != NULL ? slash + 1 : path,
+                   f->overhead && f->efficiency ? "overhead and efficiency"
+                   : f->overhead                ? "overhead"
+                                                : "efficiency");
+    (void)bt_sha256_file(path, hash);
+    struct bt_store_fit row = {
+        .name = name,
+        .stack = f->fit.stack,
+        .gpu = f->fit.gpu,
+        .model = f->model,
+        .step_overhead_s = f->fit.step_overhead_s,
+        .efficiency = f->fit.efficiency,
+        .step_error = f->fit.step_error,
+        .requests = f->target.per_request ? f->n_fit : f->target.bench.completed,
+        .provenance = {.kind = "fitted", .source = source, .content_sha256 = hash},
+    };
+    struct bt_error err = {0};
+    struct bt_store *store = NULL;
+    struct bt_store_opts opts = {.path = f->cli->db_path, .catalog = f->world.catalog};
+    enum bt_code code = bt_store_open(&opts, &store, &err);
+    if (code == BT_OK) {
+        code = bt_store_put_fit(store, &row, &err);
+        bt_store_close(store);
+    }
+    if (code != BT_OK) {
+        bt_cli_note(f->cli, "the fit is not stored: %s", err.msg);
+    }
+}
+
 static enum bt_code write_answer(struct bt_cli *cli, struct fitting *f, const char *path,
                                  const struct bt_fit_answer *a, const struct scores *before,
                                  struct bt_error *err)
@@ -419,12 +455,18 @@ static enum bt_code write_answer(struct bt_cli *cli, struct fitting *f, const ch
     bt_out_set(doc, "rows", parameter_rows(f, a));
     bt_out_set(doc, "scores", score_rows(f, before, &after));
     bt_out_set(doc, "simulations", bt_out_int(a->evaluations));
+    char usual[2 * BT_FIT_NAME_BYTES + 2];
+    (void)snprintf(usual, sizeof usual, "%s@%s", f->fit.stack, f->fit.gpu);
+    bool named = bt_args_given(&cli->args, "name");
+    const char *name = named ? bt_args_text(&cli->args, "name") : usual;
+    record(f, path, name);
+    bt_out_set(doc, "name", bt_out_text(name));
     const char *slash = strrchr(path, '/');
     json_t *fit = bt_fit_json(&f->fit, f->model, slash != NULL ? slash + 1 : path,
                               f->target.per_request ? f->n_fit : f->target.bench.completed);
     bt_out_set(doc, "fit", fit);
     if (cli->format == BT_OUT_TABLE) {
-        bt_out_set(doc, "remarks", remarks(f, &after, a));
+        bt_out_set(doc, "remarks", remarks(f, &after, a, name));
     }
     const char *out = bt_args_text(&cli->args, "out");
     enum bt_code code = out != NULL ? bt_fit_write(fit, out, err) : BT_OK;
@@ -535,7 +577,12 @@ static const struct bt_opt OPTS[] = {
     {.name = "out",
      .kind = BT_OPT_TEXT,
      .value = "FILE",
-     .help = "write the fit, for --fit of replay, simulate and plan"},
+     .help = "write the fit to a file too, for --fit FILE"},
+    {.name = "name",
+     .kind = BT_OPT_TEXT,
+     .value = "NAME",
+     .default_text = "<STACK@GPU>",
+     .help = "of the fit in the store, for --fit NAME; one of that name is replaced"},
     {.name = "plots", .kind = BT_OPT_TEXT, .value = "DIR", .help = "draw the figures there"},
 };
 

@@ -12,6 +12,7 @@ const struct bt_command *const bt_commands[] = {
     &bt_cmd_run,
     &bt_cmd_eval,
     &bt_cmd_fit,
+    &bt_cmd_import,
     &bt_cmd_compare,
     &bt_cmd_bench,
     &bt_cmd_quantize,

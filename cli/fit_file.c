@@ -1,9 +1,12 @@
 #include "cli/fit_file.h"
 
+#include "db/store.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char FORMAT[] = "berth fit 1";
 
@@ -91,4 +94,69 @@ enum bt_code bt_fit_read(const char *path, struct bt_fit *out, struct bt_error *
     enum bt_code code = read_fit(doc, path, out, err);
     json_decref(doc);
     return code;
+}
+
+struct finding {
+    const char *name;
+    struct bt_fit fit;
+    bool found;
+    char others[256]; /* names of the fits there are */
+};
+
+static bool take_fit(void *ctx, const char *section, const struct bt_value *values,
+                     int32_t n_values)
+{
+    (void)section;
+    struct finding *f = ctx;
+    struct bt_fit fit = {.efficiency = 1};
+    const char *name = "";
+    for (int32_t i = 0; i < n_values; i++) {
+        const struct bt_value *v = &values[i];
+        if (strcmp(v->name, "name") == 0) {
+            name = v->text;
+        } else if (strcmp(v->name, "stack") == 0) {
+            (void)snprintf(fit.stack, sizeof fit.stack, "%s", v->text);
+        } else if (strcmp(v->name, "gpu") == 0) {
+            (void)snprintf(fit.gpu, sizeof fit.gpu, "%s", v->text);
+        } else if (strcmp(v->name, "step_overhead_s") == 0) {
+            fit.step_overhead_s = v->real;
+        } else if (strcmp(v->name, "efficiency") == 0) {
+            fit.efficiency = v->real;
+        } else if (strcmp(v->name, "step_error") == 0) {
+            fit.step_error = v->real;
+        }
+    }
+    size_t n = strlen(f->others);
+    (void)snprintf(f->others + n, sizeof f->others - n, "%s%s", n > 0 ? ", " : "", name);
+    if (strcmp(name, f->name) == 0) {
+        f->fit = fit;
+        f->found = true;
+    }
+    return !f->found;
+}
+
+enum bt_code bt_fit_find(const struct bt_cli *cli, const char *text, struct bt_fit *out,
+                         struct bt_error *err)
+{
+    struct stat st;
+    if (stat(text, &st) == 0) {
+        return bt_fit_read(text, out, err);
+    }
+    *out = (struct bt_fit){0};
+    struct finding f = {.name = text};
+    struct bt_store *store = NULL;
+    struct bt_store_opts opts = {.path = cli->db_path, .read_only = true};
+    struct bt_error none = {0}; /* no store: no fits */
+    if (bt_store_open(&opts, &store, &none) == BT_OK) {
+        enum bt_code code = bt_store_list(store, BT_LIST_FITS, NULL, take_fit, &f, err);
+        bt_store_close(store);
+        BT_TRY(code);
+    }
+    if (!f.found) {
+        BT_FAIL(err, BT_ERR_NOTFOUND, 0, "--fit \"%s\": no such file, and no fit of that name in the "
+                "store%s%s (berth fit makes them)", text, f.others[0] != '\0' ? ", which has " : "",
+                f.others);
+    }
+    *out = f.fit;
+    return BT_OK;
 }

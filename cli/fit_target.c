@@ -1,5 +1,6 @@
 #include "cli/fit_target.h"
 
+#include "cli/read_file.h"
 #include "cli/run_opts.h"
 
 #include <errno.h>
@@ -9,37 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static char *read_all(const char *path, size_t *n_bytes, struct bt_error *err)
-{
-    FILE *f = fopen(path, "rb");
-    char *text = NULL;
-    *n_bytes = 0;
-    if (f == NULL) {
-        (void)bt_error_set(err, BT_ERR_IO, errno, __FILE__, __LINE__, "%s: cannot read: %s", path,
-                           strerror(errno));
-        return NULL;
-    }
-    size_t capacity = 1 << 16;
-    for (;;) {
-        char *grown = realloc(text, capacity + 1);
-        if (grown == NULL) {
-            free(text);
-            (void)fclose(f);
-            (void)bt_error_set(err, BT_ERR_NOMEM, 0, __FILE__, __LINE__, "%s: no memory", path);
-            return NULL;
-        }
-        text = grown;
-        size_t n = fread(text + *n_bytes, 1, capacity - *n_bytes, f);
-        *n_bytes += n;
-        if (*n_bytes < capacity) {
-            break;
-        }
-        capacity *= 2;
-    }
-    text[*n_bytes] = '\0';
-    (void)fclose(f);
-    return text;
-}
+enum { FILE_MAX_BYTES = 1 << 30 };
 
 /* A result of vllm bench serve: one object that counts its prompts. */
 static bool is_bench(const char *text)
@@ -161,10 +132,8 @@ enum bt_code bt_fit_target_open(struct bt_fit_target *t, const struct bt_cli *cl
 {
     *t = (struct bt_fit_target){0};
     size_t n_bytes = 0;
-    char *text = read_all(path, &n_bytes, err);
-    if (text == NULL) {
-        return BT_ERR_IO;
-    }
+    char *text = NULL;
+    BT_TRY(bt_read_file(path, FILE_MAX_BYTES, &text, &n_bytes, err));
     enum bt_code code = is_bench(text) ? use_bench(t, path, text, n_bytes, w, err)
                                        : use_trace(t, cli, path, w, err);
     free(text);

@@ -141,6 +141,12 @@ static enum bt_code read_store(struct bt_local *l, const char *path, struct bt_e
     if (code == BT_OK) {
         code = read_host(l, store, err);
     }
+    if (code == BT_OK) {
+        code = bt_store_load_imports(store, false, &l->arena, &l->imports, &l->n_imports, err);
+    }
+    if (code == BT_OK) {
+        code = bt_store_load_imports(store, true, &l->arena, &l->skews, &l->n_skews, err);
+    }
     bt_store_close(store);
     return code;
 }
@@ -165,6 +171,8 @@ void bt_local_read(struct bt_local *l, const struct bt_cli *cli)
         bt_cli_note(cli, "the store is not read: %s", err.msg);
         l->gpus = NULL;
         l->n_gpus = 0;
+        l->n_imports = 0;
+        l->n_skews = 0;
     }
 }
 

@@ -12,6 +12,8 @@
 #include "engine/core/gpu.h"
 #include "sim/cost/host_law.h"
 
+#include "cmake/embedded.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -21,6 +23,8 @@ struct bt_local {
     struct bt_gpu *gpus; /* cards that did not come with the catalog */
     int32_t n_gpus;
     struct bt_host_calibration host; /* samples of "host"; empty: not calibrated */
+    const struct bt_embedded *imports, *skews; /* what berth import read, as names and texts */
+    int32_t n_imports, n_skews;
 };
 
 /* Never fails: what is wrong with the store is told on stderr. */

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HASH_PIECE_BYTES = 1 << 16 };
-
 /* Says what went wrong, once, and records no more. */
 static void give_up(struct bt_record *r, const struct bt_error *err)
 {
@@ -30,27 +28,6 @@ static bool ok(struct bt_record *r, enum bt_code code, const struct bt_error *er
     return code == BT_OK;
 }
 
-static bool hash_file(const char *path, char out[BT_SHA256_HEX_BYTES])
-{
-    FILE *f = fopen(path, "rb");
-    unsigned char *piece = malloc(HASH_PIECE_BYTES);
-    bool good = f != NULL && piece != NULL;
-    if (good) {
-        struct bt_sha256 s;
-        bt_sha256_init(&s);
-        for (size_t n; (n = fread(piece, 1, HASH_PIECE_BYTES, f)) > 0;) {
-            bt_sha256_add(&s, piece, n);
-        }
-        good = ferror(f) == 0;
-        bt_sha256_hex(&s, out);
-    }
-    free(piece);
-    if (f != NULL) {
-        (void)fclose(f);
-    }
-    return good;
-}
-
 void bt_record_begin(struct bt_record *r, const struct bt_cli *cli, const struct bt_world *w,
                      const struct bt_run_opts *run, const char *name, const char *trace_path,
                      const char *stack)
@@ -62,7 +39,7 @@ void bt_record_begin(struct bt_record *r, const struct bt_cli *cli, const struct
         return;
     }
     char hash[BT_SHA256_HEX_BYTES] = "";
-    if (trace_path != NULL && !hash_file(trace_path, hash)) {
+    if (trace_path != NULL && !bt_sha256_file(trace_path, hash)) {
         hash[0] = '\0';
     }
     const char *slash = trace_path == NULL ? NULL : strrchr(trace_path, '/');

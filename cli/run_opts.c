@@ -92,8 +92,9 @@ static const struct bt_opt run_opts[] = {
      .help = "write the state over time as CSV"},
     {.name = "fit",
      .kind = BT_OPT_TEXT,
-     .value = "FILE",
-     .help = "what berth fit --out wrote: step overhead and efficiency of a stack on a GPU"},
+     .value = "NAME|FILE",
+     .help = "a fit of berth fit by its name in the store, or its file: step overhead and efficiency "
+             "of a stack on a GPU"},
     {.name = "executor",
      .kind = BT_OPT_ENUM,
      .value = "WHAT",

@@ -128,9 +128,57 @@ static enum bt_code take_prices(struct bt_world *w, const struct bt_cli *cli, co
     return BT_OK;
 }
 
-/* The shipped calibrations; surfaces are built when they are first asked for. */
+/* How much of a calibration's name tells card, stack, version and operation:
+ * "h200__vllm-0.24.0__gemm" of "h200__vllm-0.24.0__gemm__2.cal". */
+static size_t table_length(const char *name)
+{
+    const char *stack = strstr(name, "__");
+    const char *op = stack != NULL ? strstr(stack + 2, "__") : NULL;
+    return op != NULL ? (size_t)(op + 2 - name) + strcspn(op + 2, "_.") : strlen(name);
+}
+
+static bool same_table(const char *a, const char *b)
+{
+    size_t n = table_length(a);
+    return n == table_length(b) && strncmp(a, b, n) == 0;
+}
+
+/* Imported texts, and the shipped ones that no import is instead of; ended by a row without name. */
+static struct bt_embedded *all_texts(const struct bt_embedded *imports, int32_t n_imports,
+                                     const struct bt_embedded *shipped, bool replace)
+{
+    int32_t n_shipped = 0;
+    while (shipped[n_shipped].name != NULL) {
+        n_shipped++;
+    }
+    struct bt_embedded *out = calloc((size_t)(n_imports + n_shipped) + 1, sizeof *out);
+    if (out == NULL) {
+        return NULL;
+    }
+    int32_t n = 0;
+    for (int32_t i = 0; i < n_imports; i++) {
+        out[n++] = imports[i];
+    }
+    for (int32_t i = 0; i < n_shipped; i++) {
+        bool replaced = false;
+        for (int32_t k = 0; replace && k < n_imports; k++) {
+            replaced = replaced || same_table(imports[k].name, shipped[i].name);
+        }
+        if (!replaced) {
+            out[n++] = shipped[i];
+        }
+    }
+    return out;
+}
+
+/* What was imported and what ships; surfaces are built when they are first asked for. */
 static enum bt_code open_surfaces(struct bt_world *w, struct bt_error *err)
 {
+    w->texts = all_texts(w->local.imports, w->local.n_imports, bt_calibration_texts, true);
+    w->skews = all_texts(w->local.skews, w->local.n_skews, bt_skew_texts, false);
+    if (w->texts == NULL || w->skews == NULL) {
+        BT_FAIL(err, BT_ERR_NOMEM, 0, "surfaces: no memory for their texts");
+    }
     int32_t n = bt_catalog_n_gpus(w->catalog);
     struct bt_gpu *gpus = calloc((size_t)n, sizeof *gpus);
     if (gpus == NULL) {
@@ -140,8 +188,8 @@ static enum bt_code open_surfaces(struct bt_world *w, struct bt_error *err)
         gpus[i] = bt_catalog_gpu_at(w->catalog, i)->gpu;
     }
     struct bt_surface_library_opts opts = {
-        .texts = bt_calibration_texts,
-        .skews = bt_skew_texts,
+        .texts = w->texts,
+        .skews = w->skews,
         .gpus = gpus,
         .n_gpus = n,
         .host = w->local.host.samples.n_samples > 0 ? &w->local.host : NULL};
@@ -173,7 +221,7 @@ enum bt_code bt_world_open(const struct bt_cli *cli, struct bt_world *w, struct 
     }
     const char *fit = bt_args_text(&cli->args, "fit");
     if (code == BT_OK && fit != NULL) {
-        code = bt_fit_read(fit, &w->fit, err);
+        code = bt_fit_find(cli, fit, &w->fit, err);
         w->env.fit = &w->fit;
     }
     if (code != BT_OK) {
@@ -186,6 +234,8 @@ void bt_world_close(struct bt_world *w)
 {
     bt_trace_destroy(w->trace);
     bt_surface_library_destroy(w->env.surfaces);
+    free(w->texts);
+    free(w->skews);
     bt_catalog_close(w->catalog);
     bt_local_fini(&w->local);
     *w = (struct bt_world){0};

@@ -91,3 +91,21 @@ void bt_sha256_text(const void *bytes, size_t n_bytes, char out[BT_SHA256_HEX_BY
     bt_sha256_add(&s, bytes, n_bytes);
     bt_sha256_hex(&s, out);
 }
+
+bool bt_sha256_file(const char *path, char out[BT_SHA256_HEX_BYTES])
+{
+    FILE *f = fopen(path, "rb");
+    if (f == NULL) {
+        return false;
+    }
+    unsigned char piece[4096];
+    struct bt_sha256 s;
+    bt_sha256_init(&s);
+    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;) {
+        bt_sha256_add(&s, piece, n);
+    }
+    bool good = ferror(f) == 0;
+    (void)fclose(f);
+    bt_sha256_hex(&s, out);
+    return good;
+}

@@ -3,6 +3,7 @@
 #ifndef BT_DB_SHA256_H
 #define BT_DB_SHA256_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,9 @@ void bt_sha256_hex(struct bt_sha256 *s, char out[BT_SHA256_HEX_BYTES]);
 
 /* Of one text in memory. */
 void bt_sha256_text(const void *bytes, size_t n_bytes, char out[BT_SHA256_HEX_BYTES]);
+
+/* All of a file; false when it cannot be read. */
+bool bt_sha256_file(const char *path, char out[BT_SHA256_HEX_BYTES]);
 
 #ifdef __cplusplus
 }

@@ -27,10 +27,11 @@
 extern "C" {
 #endif
 
+struct bt_embedded; /* cmake/embedded.h */
 struct bt_store;
 
 enum {
-    BT_STORE_VERSION = 1,                 /* user_version that this program knows */
+    BT_STORE_VERSION = 2,                 /* user_version that this program knows */
     BT_STORE_APPLICATION_ID = 0x42727468, /* "Brth" */
     BT_STORE_REQUESTS_MAX = 100000,       /* kept of a run unless keep_all_requests */
     BT_STORE_PATH_BYTES = 4096,
@@ -284,6 +285,57 @@ BT_NODISCARD enum bt_code bt_store_put_gpu(struct bt_store *s, const struct bt_g
 BT_NODISCARD enum bt_code bt_store_load_gpus(struct bt_store *s, struct bt_arena *arena,
                                              struct bt_gpu **out, int32_t *n, struct bt_error *err);
 
+/* ---- imports, fits and benchmarks ---- */
+
+/* A table of operations of others (sim/cost/calib.h), or a skew table (op "skew"). */
+struct bt_store_import {
+    const char *name; /* "GPU__STACK-VERSION__OP__FILE"; unique */
+    const char *format, *gpu, *stack, *stack_version, *op;
+    const char *model; /* "" where shapes are in the rows */
+    int64_t samples;
+    double error_median, error_p90; /* leave-one-out, relative; NAN: too few points */
+    const char *text;
+    struct bt_store_provenance provenance;
+};
+
+/* Writes tables in one transaction: all or none. A table of a name that is there takes its place;
+ * *n_changed counts those that are new or whose text or source differs (may be NULL). */
+BT_NODISCARD enum bt_code bt_store_put_imports(struct bt_store *s,
+                                               const struct bt_store_import *rows, int32_t n,
+                                               int32_t *n_changed, struct bt_error *err);
+
+/* Name and text of every table, skew tables (`skews`) or the others, by name and ended by a row
+ * whose name is NULL. Everything lies in the arena. */
+BT_NODISCARD enum bt_code bt_store_load_imports(struct bt_store *s, bool skews,
+                                                struct bt_arena *arena,
+                                                const struct bt_embedded **out, int32_t *n,
+                                                struct bt_error *err);
+
+/* What a run of a stack left to fit (sim/cost/fit.h). */
+struct bt_store_fit {
+    const char *name; /* unique; the same name is replaced */
+    const char *stack, *gpu, *model;
+    double step_overhead_s, efficiency, step_error;
+    int64_t requests;
+    struct bt_store_provenance provenance;
+};
+
+BT_NODISCARD enum bt_code bt_store_put_fit(struct bt_store *s, const struct bt_store_fit *fit,
+                                           struct bt_error *err);
+
+struct bt_store_figure {
+    const char *test, *metric, *unit;
+    double value; /* finite */
+};
+
+/* A benchmark's figures; the same name is replaced. */
+BT_NODISCARD enum bt_code bt_store_put_benchmark(struct bt_store *s, const char *name,
+                                                 const char *format, const char *model,
+                                                 const char *gpu, const char *stack,
+                                                 const struct bt_store_provenance *provenance,
+                                                 const struct bt_store_figure *figures, int32_t n,
+                                                 struct bt_error *err);
+
 /* ---- reading ---- */
 
 enum bt_value_type { BT_VALUE_NULL, BT_VALUE_INT, BT_VALUE_REAL, BT_VALUE_TEXT };
@@ -309,6 +361,20 @@ BT_NODISCARD enum bt_code bt_store_list_runs(struct bt_store *s, const char *com
  * validation. BT_ERR_NOTFOUND names the newest run. */
 BT_NODISCARD enum bt_code bt_store_show_run(struct bt_store *s, int64_t run_id, bt_store_row_fn row,
                                             void *ctx, struct bt_error *err);
+
+enum bt_store_list { BT_LIST_FITS, BT_LIST_IMPORTS, BT_LIST_BENCHMARKS };
+
+/* All fits (section "fit"), imports ("import") or benchmarks ("benchmark") with their provenance, by
+ * name; `name` NULL: all, else that one. An import comes without its text. */
+BT_NODISCARD enum bt_code bt_store_list(struct bt_store *s, enum bt_store_list what,
+                                        const char *name, bt_store_row_fn row, void *ctx,
+                                        struct bt_error *err);
+
+/* A fit, an import or a benchmark of this name, in this order, with a benchmark's figures (section
+ * "figure"). BT_ERR_NOTFOUND. */
+BT_NODISCARD enum bt_code bt_store_show_named(struct bt_store *s, const char *name,
+                                              bt_store_row_fn row, void *ctx,
+                                              struct bt_error *err);
 
 /* Numbers of the metrics of two runs that differ, and configuration values that differ: section
  * "config" or "metric"; summary_index, path, a, b, difference, ratio (NULL where one is missing).

@@ -81,6 +81,45 @@ enum bt_code bt_store_list_runs(struct bt_store *s, const char *command, int32_t
                        BIND_INT("limit", limit));
 }
 
+static enum bt_code list_named(struct bt_store *s, enum bt_store_list what, const char *name,
+                               struct reader *r, struct bt_error *err)
+{
+    static const struct {
+        enum bt_statement statement;
+        const char *section;
+    } lists[] = {
+        [BT_LIST_FITS] = {BT_STMT_LIST_FITS, "fit"},
+        [BT_LIST_IMPORTS] = {BT_STMT_LIST_IMPORTS, "import"},
+        [BT_LIST_BENCHMARKS] = {BT_STMT_LIST_BENCHMARKS, "benchmark"},
+    };
+    r->section = lists[what].section;
+    return STORE_QUERY(s, lists[what].statement, pass_row, r, err, BIND_TEXT("name", name));
+}
+
+enum bt_code bt_store_list(struct bt_store *s, enum bt_store_list what, const char *name,
+                           bt_store_row_fn row, void *ctx, struct bt_error *err)
+{
+    struct reader r = {.row = row, .ctx = ctx};
+    return list_named(s, what, name, &r, err);
+}
+
+enum bt_code bt_store_show_named(struct bt_store *s, const char *name, bt_store_row_fn row,
+                                 void *ctx, struct bt_error *err)
+{
+    struct reader r = {.row = row, .ctx = ctx};
+    for (enum bt_store_list i = BT_LIST_FITS; r.n == 0 && i <= BT_LIST_BENCHMARKS; i++) {
+        BT_TRY(list_named(s, i, name, &r, err));
+    }
+    if (r.n == 0) {
+        BT_FAIL(err, BT_ERR_NOTFOUND, 0,
+                "store: no fit, import or benchmark \"%s\"; `berth db list fits`, `imports` or "
+                "`benchmarks` shows them",
+                name);
+    }
+    r.section = "figure";
+    return STORE_QUERY(s, BT_STMT_LIST_FIGURES, pass_row, &r, err, BIND_TEXT("name", name));
+}
+
 static enum bt_code need_run(struct bt_store *s, int64_t run_id, struct bt_error *err)
 {
     const struct bt_bind binds[] = {BIND_INT("run_id", run_id)};

@@ -109,6 +109,45 @@
       "accuracy.kind, source, source_date FROM accuracy JOIN provenance USING (provenance_id) "    \
       "WHERE model = :model ORDER BY accuracy_id")                                                 \
     X(COUNT_ACCURACY, "SELECT count(*) FROM accuracy WHERE model = :model")                        \
+    X(FIND_IMPORT, "SELECT text = :text AND source = :source AND licence = :licence "              \
+                   "FROM imports JOIN provenance USING (provenance_id) WHERE name = :name")        \
+    X(DROP_IMPORT, "DELETE FROM imports WHERE name = :name")                                       \
+    X(ADD_IMPORT,                                                                                  \
+      "INSERT INTO imports (name, format, gpu, stack, stack_version, op, model, samples, "         \
+      "error_median, error_p90, text, provenance_id) VALUES (:name, :format, :gpu, :stack, "       \
+      ":stack_version, :op, :model, :samples, :error_median, :error_p90, :text, :provenance_id)")  \
+    X(COUNT_IMPORTS, "SELECT count(*) FROM imports WHERE (op = 'skew') = :skews")                  \
+    X(LOAD_IMPORTS, "SELECT name, text FROM imports WHERE (op = 'skew') = :skews ORDER BY name")   \
+    X(PUT_FIT,                                                                                     \
+      "INSERT INTO fits (name, stack, gpu, model, step_overhead_s, efficiency, step_error, "       \
+      "requests, provenance_id) VALUES (:name, :stack, :gpu, :model, :step_overhead_s, "           \
+      ":efficiency, :step_error, :requests, :provenance_id) ON CONFLICT (name) DO UPDATE SET "     \
+      "stack = excluded.stack, gpu = excluded.gpu, model = excluded.model, "                       \
+      "step_overhead_s = excluded.step_overhead_s, efficiency = excluded.efficiency, "             \
+      "step_error = excluded.step_error, requests = excluded.requests, "                           \
+      "provenance_id = excluded.provenance_id")                                                    \
+    X(DROP_BENCHMARK, "DELETE FROM benchmarks WHERE name = :name")                                 \
+    X(ADD_BENCHMARK,                                                                               \
+      "INSERT INTO benchmarks (name, format, model, gpu, stack, provenance_id) "                   \
+      "VALUES (:name, :format, :model, :gpu, :stack, :provenance_id)")                             \
+    X(ADD_FIGURE, "INSERT INTO benchmark_figures (benchmark_id, test, metric, unit, value) "       \
+                  "VALUES (:benchmark_id, :test, :metric, :unit, :value)")                         \
+    X(LIST_FITS,                                                                                   \
+      "SELECT name, stack, gpu, model, step_overhead_s, efficiency, step_error, requests, "        \
+      "source, content_sha256, created_utc FROM fits JOIN provenance USING (provenance_id) "       \
+      "WHERE :name = '' OR name = :name ORDER BY name")                                            \
+    X(LIST_IMPORTS,                                                                                \
+      "SELECT name, format, gpu, stack, stack_version, op, model, samples, error_median, "         \
+      "error_p90, source, licence, content_sha256, created_utc FROM imports JOIN provenance USING (provenance_id) " \
+      "WHERE :name = '' OR name = :name ORDER BY name")                                            \
+    X(LIST_BENCHMARKS,                                                                             \
+      "SELECT name, format, model, gpu, stack, (SELECT count(*) FROM benchmark_figures f WHERE "   \
+      "f.benchmark_id = b.benchmark_id) AS figures, source, licence, content_sha256, created_utc " \
+      "FROM benchmarks b JOIN provenance USING (provenance_id) "                                   \
+      "WHERE :name = '' OR name = :name ORDER BY name")                                            \
+    X(LIST_FIGURES, "SELECT test, metric, unit, value FROM benchmark_figures "                     \
+                    "JOIN benchmarks USING (benchmark_id) WHERE name = :name "                     \
+                    "ORDER BY test, metric")                                                       \
     X(ADD_RUN,                                                                                     \
       "INSERT INTO runs (command, name, status, version, commit_id, commit_dirty, build_type, "    \
       "scenario_text, scenario_sha256, trace_name, trace_sha256, seed, executor, stack, device, "  \
@@ -206,6 +245,10 @@
       "context_tokens, n_heads, n_kv_heads, head_dim, block_tokens, tp")                           \
     X(pcie_samples, false, "calibration_id, direction, copy_bytes")                                \
     X(acceptance_samples, false, "target, draft, temperature, text_kind, position, provenance_id") \
+    X(imports, false, "name")                                                                      \
+    X(fits, false, "name")                                                                         \
+    X(benchmarks, false, "name")                                                                   \
+    X(benchmark_figures, false, "benchmark_id, test, metric")                                      \
     X(accuracy, false, "accuracy_id")                                                              \
     X(provenance, false, "provenance_id")
 

@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+/* Columns of the collector's own files that say what was run, not what took how long. */
+#define RUN_COLUMNS "framework", "version", "device"
+
 static const double ms = 1e6; /* ns in the unit of every aiconfigurator latency */
 
 struct reader {
@@ -91,8 +94,8 @@ enum { SIZE_MAX_SHAPE = 1 << 30 };
 
 static enum bt_code read_gemm(struct reader *r, struct bt_error *err)
 {
-    static const char *const known[] = {"kernel_source", "gemm_dtype", "m", "n", "k",
-                                        "latency",       NULL};
+    static const char *const known[] = {"op_name", "kernel_source", "gemm_dtype", "m", "n",
+                                        "k",       "latency",       RUN_COLUMNS,  NULL};
     BT_TRY(bt_table_check_columns(&r->table, known, err));
     int32_t dtype = 0;
     int32_t m = 0;
@@ -157,7 +160,8 @@ static enum bt_code read_attention_row(struct reader *r, const struct attention_
 
 static enum bt_code read_attention(struct reader *r, struct bt_error *err)
 {
-    static const char *const known[] = {"kernel_source",
+    static const char *const known[] = {"op_name",
+                                        "kernel_source",
                                         "batch_size",
                                         "isl",
                                         "num_heads",
@@ -166,7 +170,9 @@ static enum bt_code read_attention(struct reader *r, struct bt_error *err)
                                         "attn_dtype",
                                         "kv_cache_dtype",
                                         "step",
+                                        "beam_width",
                                         "latency",
+                                        RUN_COLUMNS,
                                         NULL};
     const struct bt_table *t = &r->table;
     BT_TRY(bt_table_check_columns(t, known, err));
@@ -271,7 +277,8 @@ static enum bt_code read_collective(struct reader *r, const char *dtype_name, st
 {
     static const char *const known[] = {"kernel_source",   "op_name",  "nccl_dtype",
                                         "allreduce_dtype", "num_gpus", "message_size",
-                                        "latency",         "backend",  NULL};
+                                        "latency",         "backend",  RUN_COLUMNS,
+                                        NULL};
     const struct bt_table *t = &r->table;
     BT_TRY(bt_table_check_columns(t, known, err));
     int32_t op_name = bt_table_find(t, "op_name");
@@ -287,7 +294,7 @@ static enum bt_code read_collective(struct reader *r, const char *dtype_name, st
         if (r->opts->collective_order == NULL) {
             BT_FAIL(err, BT_ERR_INPUT, t->line,
                     "%s:%d: no op_name column: its blocks are different collectives; say which, in "
-                    "order (collective_order)",
+                    "order (--collective-order)",
                     t->name, t->line);
         }
         BT_TRY(parse_order(r->opts->collective_order, t->name, &blocks, err));
@@ -387,6 +394,7 @@ static enum bt_code read_table(struct reader *r, struct bt_error *err)
                                           "num_gpus",
                                           "backend",
                                           "message_size",
+                                          RUN_COLUMNS,
                                           NULL};
         BT_TRY(bt_table_check_columns(t, any, err));
     }
