@@ -89,7 +89,8 @@ static enum bt_code choose_gpu(struct import *m, const struct bt_import_path *to
     }
     if (gpu == NULL) {
         BT_FAIL(err, BT_ERR_ARG, 0,
-                "%s: which card? no part of the path names one of the catalog: --gpu NAME", m->path);
+                "%s: which card? no part of the path names one of the catalog: --gpu NAME",
+                m->path);
     }
     m->gpu = &gpu->gpu;
     return BT_OK;
@@ -181,7 +182,7 @@ static json_t *row_of(const struct import *m, const struct bt_store_import *t, i
     return row;
 }
 
-static enum bt_code add_table(struct import *m, const char *op, char *text, int64_t samples,
+static enum bt_code add_table(struct import *m, const char *op, const char *text, int64_t samples,
                               double error_median, double error_p90, int64_t n_rows,
                               struct bt_error *err)
 {
@@ -320,10 +321,12 @@ static enum bt_code import_skew(struct import *m, const struct bt_import_text *f
     struct bt_skew skew;
     BT_TRY(bt_skew_read(file, &skew, err));
     int64_t rows = -1; /* the header */
-    for (const char *p = file->text; *p != '\0'; p++) {
-        rows += *p == '\n';
+    for (const char *line = file->text; line != NULL && *line != '\0';) {
+        rows += *line != '#';
+        line = strchr(line, '\n');
+        line = line != NULL ? line + 1 : NULL;
     }
-    return add_table(m, "skew", (char *)file->text, rows > 0 ? rows : 1, NAN, NAN, rows, err);
+    return add_table(m, "skew", file->text, rows, NAN, NAN, rows, err);
 }
 
 /* ---- whole-engine figures ---- */
@@ -475,7 +478,7 @@ static enum bt_code import_file(struct import *m, const char *path, struct bt_st
     BT_TRY(bt_read_file(path, FILE_MAX_BYTES, &text, &n_bytes, err));
     bt_sha256_text(text, n_bytes, m->sha256);
     struct bt_import_text file = {text, n_bytes, path};
-    enum bt_code code = is_skew(m)              ? import_skew(m, &file, err)
+    enum bt_code code = is_skew(m)                ? import_skew(m, &file, err)
                         : m->format->read != NULL ? import_table(m, &file, err)
                         : strcmp(m->format->name, "vllm-bench") == 0
                             ? import_vllm_bench(m, &file, store, err)
@@ -579,12 +582,9 @@ static enum bt_code choose_format(struct import *m, struct bt_error *err)
 }
 
 static const struct bt_out_column TABLES[] = {
-    {"file", NULL, BT_UNIT_AUTO},
-    {"gpu", NULL, BT_UNIT_AUTO},
-    {"stack", NULL, BT_UNIT_AUTO},
-    {"op", "operation", BT_UNIT_AUTO},
-    {"samples", NULL, BT_UNIT_NONE},
-    {"error_median", "left out: median", BT_UNIT_FRACTION},
+    {"file", NULL, BT_UNIT_AUTO},           {"gpu", NULL, BT_UNIT_AUTO},
+    {"stack", NULL, BT_UNIT_AUTO},          {"op", "operation", BT_UNIT_AUTO},
+    {"samples", NULL, BT_UNIT_NONE},        {"error_median", "left out: median", BT_UNIT_FRACTION},
     {"error_p90", "P90", BT_UNIT_FRACTION},
 };
 static const struct bt_out_column FIGURES[] = {

@@ -153,9 +153,10 @@ enum bt_code bt_fit_find(const struct bt_cli *cli, const char *text, struct bt_f
         BT_TRY(code);
     }
     if (!f.found) {
-        BT_FAIL(err, BT_ERR_NOTFOUND, 0, "--fit \"%s\": no such file, and no fit of that name in the "
-                "store%s%s (berth fit makes them)", text, f.others[0] != '\0' ? ", which has " : "",
-                f.others);
+        BT_FAIL(err, BT_ERR_NOTFOUND, 0,
+                "--fit \"%s\": no such file, and no fit of that name in the "
+                "store%s%s (berth fit makes them)",
+                text, f.others[0] != '\0' ? ", which has " : "", f.others);
     }
     *out = f.fit;
     return BT_OK;

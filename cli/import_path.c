@@ -38,7 +38,8 @@ static void read_piece(struct bt_import_path *p, const struct bt_catalog *catalo
     if (p->model == NULL && bt_catalog_find_model(catalog, text, "model", &model, NULL) == BT_OK) {
         p->model = model;
     }
-    bool dtype = strcmp(text, "bf16") == 0 || strcmp(text, "fp16") == 0 || strcmp(text, "fp32") == 0;
+    bool dtype =
+        strcmp(text, "bf16") == 0 || strcmp(text, "fp16") == 0 || strcmp(text, "fp32") == 0;
     if (dtype && p->dtype[0] == '\0') {
         (void)snprintf(p->dtype, sizeof p->dtype, "%s", text);
     }

@@ -136,7 +136,11 @@ static enum bt_code read_store(struct bt_local *l, const char *path, struct bt_e
 {
     struct bt_store *store = NULL;
     struct bt_store_opts opts = {.path = path, .read_only = true};
-    BT_TRY(bt_store_open(&opts, &store, err));
+    if (bt_store_open(&opts, &store, err) != BT_OK) {
+        *err = (struct bt_error){0};
+        opts.read_only = false; /* an older one is brought up to this program's version */
+        BT_TRY(bt_store_open(&opts, &store, err));
+    }
     enum bt_code code = bt_store_load_gpus(store, &l->arena, &l->gpus, &l->n_gpus, err);
     if (code == BT_OK) {
         code = read_host(l, store, err);

@@ -22,7 +22,7 @@ struct bt_local {
     struct bt_arena arena;
     struct bt_gpu *gpus; /* cards that did not come with the catalog */
     int32_t n_gpus;
-    struct bt_host_calibration host; /* samples of "host"; empty: not calibrated */
+    struct bt_host_calibration host;           /* samples of "host"; empty: not calibrated */
     const struct bt_embedded *imports, *skews; /* what berth import read, as names and texts */
     int32_t n_imports, n_skews;
 };

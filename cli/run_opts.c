@@ -93,8 +93,9 @@ static const struct bt_opt run_opts[] = {
     {.name = "fit",
      .kind = BT_OPT_TEXT,
      .value = "NAME|FILE",
-     .help = "a fit of berth fit by its name in the store, or its file: step overhead and efficiency "
-             "of a stack on a GPU"},
+     .help =
+         "a fit of berth fit by its name in the store, or its file: step overhead and efficiency "
+         "of a stack on a GPU"},
     {.name = "executor",
      .kind = BT_OPT_ENUM,
      .value = "WHAT",

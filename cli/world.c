@@ -143,7 +143,8 @@ static bool same_table(const char *a, const char *b)
     return n == table_length(b) && strncmp(a, b, n) == 0;
 }
 
-/* Imported texts, and the shipped ones that no import is instead of; ended by a row without name. */
+/* Imported texts, and the shipped ones that no import is instead of; ended by a row without name.
+ */
 static struct bt_embedded *all_texts(const struct bt_embedded *imports, int32_t n_imports,
                                      const struct bt_embedded *shipped, bool replace)
 {

@@ -21,12 +21,12 @@ struct bt_world {
     struct bt_price_list prices;
     const struct bt_scenario *scenario; /* borrowed; NULL: the workload came by option */
     struct bt_workload_spec workload;
-    struct bt_trace *trace; /* owned; NULL: the workload is generated */
-    struct bt_fit fit;      /* of --fit */
+    struct bt_trace *trace;            /* owned; NULL: the workload is generated */
+    struct bt_fit fit;                 /* of --fit */
     struct bt_embedded *texts, *skews; /* owned arrays: calibrations that the surfaces are of */
-    struct bt_plan_env env; /* owns its surfaces; config is left to the command */
-    struct bt_gpu host;     /* this machine, where the store does not know it .. */
-    bool has_host;          /* .. and somebody asked for it */
+    struct bt_plan_env env;            /* owns its surfaces; config is left to the command */
+    struct bt_gpu host;                /* this machine, where the store does not know it .. */
+    bool has_host;                     /* .. and somebody asked for it */
 };
 
 /* Opens the catalog and takes the --price options. */

@@ -364,8 +364,8 @@ BT_NODISCARD enum bt_code bt_store_show_run(struct bt_store *s, int64_t run_id, 
 
 enum bt_store_list { BT_LIST_FITS, BT_LIST_IMPORTS, BT_LIST_BENCHMARKS };
 
-/* All fits (section "fit"), imports ("import") or benchmarks ("benchmark") with their provenance, by
- * name; `name` NULL: all, else that one. An import comes without its text. */
+/* All fits (section "fit"), imports ("import") or benchmarks ("benchmark") with their provenance,
+ * by name; `name` NULL: all, else that one. An import comes without its text. */
 BT_NODISCARD enum bt_code bt_store_list(struct bt_store *s, enum bt_store_list what,
                                         const char *name, bt_store_row_fn row, void *ctx,
                                         struct bt_error *err);
@@ -373,8 +373,7 @@ BT_NODISCARD enum bt_code bt_store_list(struct bt_store *s, enum bt_store_list w
 /* A fit, an import or a benchmark of this name, in this order, with a benchmark's figures (section
  * "figure"). BT_ERR_NOTFOUND. */
 BT_NODISCARD enum bt_code bt_store_show_named(struct bt_store *s, const char *name,
-                                              bt_store_row_fn row, void *ctx,
-                                              struct bt_error *err);
+                                              bt_store_row_fn row, void *ctx, struct bt_error *err);
 
 /* Numbers of the metrics of two runs that differ, and configuration values that differ: section
  * "config" or "metric"; summary_index, path, a, b, difference, ratio (NULL where one is missing).

@@ -28,8 +28,7 @@ static enum bt_code put_import(struct bt_store *s, const struct bt_store_import 
                       BIND_TEXT("format", r->format), BIND_TEXT("gpu", r->gpu),
                       BIND_TEXT("stack", r->stack), BIND_TEXT("stack_version", r->stack_version),
                       BIND_TEXT("op", r->op), BIND_TEXT("model", r->model),
-                      BIND_INT("samples", r->samples),
-                      BIND_REAL("error_median", r->error_median),
+                      BIND_INT("samples", r->samples), BIND_REAL("error_median", r->error_median),
                       BIND_REAL("error_p90", r->error_p90), BIND_TEXT("text", r->text),
                       BIND_INT("provenance_id", provenance_id));
 }
@@ -103,9 +102,9 @@ enum bt_code bt_store_put_fit(struct bt_store *s, const struct bt_store_fit *f,
         code = STORE_EXEC(
             s, BT_STMT_PUT_FIT, err, BIND_TEXT("name", f->name), BIND_TEXT("stack", f->stack),
             BIND_TEXT("gpu", f->gpu), BIND_TEXT("model", f->model),
-            BIND_REAL("step_overhead_s", f->step_overhead_s), BIND_REAL("efficiency", f->efficiency),
-            BIND_REAL("step_error", f->step_error), BIND_INT("requests", f->requests),
-            BIND_INT("provenance_id", provenance_id));
+            BIND_REAL("step_overhead_s", f->step_overhead_s),
+            BIND_REAL("efficiency", f->efficiency), BIND_REAL("step_error", f->step_error),
+            BIND_INT("requests", f->requests), BIND_INT("provenance_id", provenance_id));
     }
     return bt_store_finish(s, code, err);
 }
@@ -124,11 +123,10 @@ static enum bt_code add_benchmark(struct bt_store *s, const char *name, const ch
                       BIND_TEXT("stack", stack), BIND_INT("provenance_id", provenance_id)));
     int64_t id = sqlite3_last_insert_rowid(s->db);
     for (int32_t i = 0; i < n; i++) {
-        BT_TRY(STORE_EXEC(s, BT_STMT_ADD_FIGURE, err, BIND_INT("benchmark_id", id),
-                          BIND_TEXT("test", figures[i].test),
-                          BIND_TEXT("metric", figures[i].metric),
-                          BIND_TEXT("unit", figures[i].unit),
-                          BIND_REAL("value", figures[i].value)));
+        BT_TRY(
+            STORE_EXEC(s, BT_STMT_ADD_FIGURE, err, BIND_INT("benchmark_id", id),
+                       BIND_TEXT("test", figures[i].test), BIND_TEXT("metric", figures[i].metric),
+                       BIND_TEXT("unit", figures[i].unit), BIND_REAL("value", figures[i].value)));
     }
     return BT_OK;
 }

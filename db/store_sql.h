@@ -127,9 +127,8 @@
       "step_error = excluded.step_error, requests = excluded.requests, "                           \
       "provenance_id = excluded.provenance_id")                                                    \
     X(DROP_BENCHMARK, "DELETE FROM benchmarks WHERE name = :name")                                 \
-    X(ADD_BENCHMARK,                                                                               \
-      "INSERT INTO benchmarks (name, format, model, gpu, stack, provenance_id) "                   \
-      "VALUES (:name, :format, :model, :gpu, :stack, :provenance_id)")                             \
+    X(ADD_BENCHMARK, "INSERT INTO benchmarks (name, format, model, gpu, stack, provenance_id) "    \
+                     "VALUES (:name, :format, :model, :gpu, :stack, :provenance_id)")              \
     X(ADD_FIGURE, "INSERT INTO benchmark_figures (benchmark_id, test, metric, unit, value) "       \
                   "VALUES (:benchmark_id, :test, :metric, :unit, :value)")                         \
     X(LIST_FITS,                                                                                   \
@@ -138,7 +137,8 @@
       "WHERE :name = '' OR name = :name ORDER BY name")                                            \
     X(LIST_IMPORTS,                                                                                \
       "SELECT name, format, gpu, stack, stack_version, op, model, samples, error_median, "         \
-      "error_p90, source, licence, content_sha256, created_utc FROM imports JOIN provenance USING (provenance_id) " \
+      "error_p90, source, licence, content_sha256, created_utc FROM imports JOIN provenance "      \
+      "USING (provenance_id) "                                                                     \
       "WHERE :name = '' OR name = :name ORDER BY name")                                            \
     X(LIST_BENCHMARKS,                                                                             \
       "SELECT name, format, model, gpu, stack, (SELECT count(*) FROM benchmark_figures f WHERE "   \

@@ -45,8 +45,8 @@ uint64_t bt_sim_truth_key(uint64_t seed, int64_t id)
     return bt_hash_combine(bt_hash_combine(seed, bt_hash_bytes("acceptance", 10, 0)), (uint64_t)id);
 }
 
-/* The longer context of a batch of two lengths, a share BT_SKEW_USUAL_SHARE of it long, that has the
- * mean and variance of these; no longer than the longest. */
+/* The longer context of a batch of two lengths, a share BT_SKEW_USUAL_SHARE of it long, that has
+ * the mean and variance of these; no longer than the longest. */
 static int64_t long_context(const struct bt_step_plan *plan, int64_t sum)
 {
     double mean = (double)sum / plan->n_decode_seqs;

@@ -2,8 +2,8 @@
 #include "engine/core/rng.h"
 #include "engine/core/sched_impl.h"
 
-/* Key of pool block i: the hash-block that holds its last token (beyond the keyed prompt the request
- * itself, whose place in the order no other ever has), its end and its class. */
+/* Key of pool block i: the hash-block that holds its last token (beyond the keyed prompt the
+ * request itself, whose place in the order no other ever has), its end and its class. */
 static struct bt_kv_key block_key(const struct bt_sched *s, const struct bt_req *r, int32_t i,
                                   uint64_t parent)
 {

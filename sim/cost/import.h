@@ -81,8 +81,9 @@ BT_NODISCARD enum bt_code bt_import_aiconfigurator(const struct bt_import_text *
                                                    struct bt_import_report *report,
                                                    struct bt_error *err);
 
-/* LLMServingSim: dense (layer, tokens), per_sequence (layer, sequences) or attention
- * (prefill_chunk, kv_prefill, n_decode, kv_decode), told by the columns. */
+/* LLMServingSim: dense (layer, tokens), per_sequence (layer, sequences), attention (prefill_chunk,
+ * kv_prefill, n_decode, kv_decode) or the first profiler's layers (layer_name, input, in ns), told
+ * by the columns. */
 BT_NODISCARD enum bt_code bt_import_llmservingsim(const struct bt_import_text *file,
                                                   const struct bt_import_opts *opts,
                                                   struct bt_sample_set *set,

@@ -160,20 +160,13 @@ static enum bt_code read_attention_row(struct reader *r, const struct attention_
 
 static enum bt_code read_attention(struct reader *r, struct bt_error *err)
 {
-    static const char *const known[] = {"op_name",
-                                        "kernel_source",
-                                        "batch_size",
-                                        "isl",
-                                        "num_heads",
-                                        "num_key_value_heads",
-                                        "head_dim",
-                                        "attn_dtype",
-                                        "kv_cache_dtype",
-                                        "step",
-                                        "beam_width",
-                                        "latency",
-                                        RUN_COLUMNS,
-                                        NULL};
+    static const char *const known[] = {"op_name",        "kernel_source",
+                                        "batch_size",     "isl",
+                                        "num_heads",      "num_key_value_heads",
+                                        "head_dim",       "attn_dtype",
+                                        "kv_cache_dtype", "step",
+                                        "beam_width",     "latency",
+                                        RUN_COLUMNS,      NULL};
     const struct bt_table *t = &r->table;
     BT_TRY(bt_table_check_columns(t, known, err));
     struct attention_columns c = {.isl = bt_table_find(t, "isl")};
@@ -275,10 +268,9 @@ static enum bt_code block_of_row(const struct bt_table *t, struct collective_blo
 
 static enum bt_code read_collective(struct reader *r, const char *dtype_name, struct bt_error *err)
 {
-    static const char *const known[] = {"kernel_source",   "op_name",  "nccl_dtype",
-                                        "allreduce_dtype", "num_gpus", "message_size",
-                                        "latency",         "backend",  RUN_COLUMNS,
-                                        NULL};
+    static const char *const known[] = {
+        "kernel_source", "op_name", "nccl_dtype", "allreduce_dtype", "num_gpus",
+        "message_size",  "latency", "backend",    RUN_COLUMNS,       NULL};
     const struct bt_table *t = &r->table;
     BT_TRY(bt_table_check_columns(t, known, err));
     int32_t op_name = bt_table_find(t, "op_name");

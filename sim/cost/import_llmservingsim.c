@@ -4,6 +4,7 @@
 #include <string.h>
 
 static const double us = 1e3; /* ns in time_us */
+static const char OLD_TIME[] = "latency(ns)";
 
 struct reader {
     const struct bt_import_text *file;
@@ -40,6 +41,15 @@ static enum bt_code layer_shape(const struct reader *r, const char *layer, struc
         {"rotary_emb", BT_OP_ROPE, q + kv, 0},
         {"embedding", BT_OP_EMBEDDING, a->hidden, 0},
         {"sampler", BT_OP_SAMPLE, a->vocab, 0},
+        /* of the first profiler's layers.csv */
+        {"q_proj", BT_OP_GEMM, q, a->hidden},
+        {"k_proj", BT_OP_GEMM, kv, a->hidden},
+        {"v_proj", BT_OP_GEMM, kv, a->hidden},
+        {"gate_proj", BT_OP_GEMM, mlp, a->hidden},
+        {"up_proj", BT_OP_GEMM, mlp, a->hidden},
+        {"input_layernorm", BT_OP_NORM, a->hidden, 0},
+        {"post_layernorm", BT_OP_NORM, a->hidden, 0},
+        {"rope", BT_OP_ROPE, q + kv, 0},
     };
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
         if (strcmp(layer, layers[i].name) == 0) {
@@ -53,8 +63,9 @@ static enum bt_code layer_shape(const struct reader *r, const char *layer, struc
         }
     }
     BT_FAIL(err, BT_ERR_INPUT, r->table.line,
-            "%s:%d: layer \"%s\", expected qkv_proj, o_proj, gate_up_proj, down_proj, lm_head, "
-            "act_fn, layernorm, final_layernorm, rotary_emb, embedding or sampler",
+            "%s:%d: layer \"%s\", expected qkv_proj (or q_proj, k_proj, v_proj), o_proj, "
+            "gate_up_proj (or gate_proj, up_proj), down_proj, lm_head, act_fn, layernorm, "
+            "final_layernorm, rotary_emb, embedding or sampler",
             r->table.name, r->table.line, layer);
 }
 
@@ -88,6 +99,49 @@ static enum bt_code read_layers(struct reader *r, const char *count, struct bt_e
         }
         BT_TRY(bt_table_int(&r->table, tokens, 1, 1 << 30, &s.shape.m, err));
         BT_TRY(add_row(r, &s, err));
+    }
+}
+
+/* The first profiler's layers.csv: nanoseconds, products apart, and attention of a single sequence
+ * that its attention.csv (Vidur's form) has better. */
+static enum bt_code read_old_layers(struct reader *r, struct bt_error *err)
+{
+    static const char *const known[] = {"layer_name", "input",  "kv_cache",
+                                        "tp_size",    OLD_TIME, NULL};
+    struct bt_table *t = &r->table;
+    int32_t layer = 0, tokens = 0, tp = 0;
+    BT_TRY(bt_table_check_columns(t, known, err));
+    BT_TRY(bt_table_require(t, "layer_name", &layer, err));
+    BT_TRY(bt_table_require(t, "input", &tokens, err));
+    BT_TRY(bt_table_require(t, "tp_size", &tp, err));
+    for (;;) {
+        bool more = false;
+        BT_TRY(bt_table_next(t, &more, err));
+        if (!more) {
+            return BT_OK;
+        }
+        int64_t ranks = 0;
+        int64_t asked = r->opts->tp > 0 ? r->opts->tp : 1;
+        BT_TRY(bt_table_int(t, tp, 1, 1 << 10, &ranks, err));
+        if (ranks != asked) {
+            BT_FAIL(err, BT_ERR_INPUT, t->line,
+                    "%s:%d: tp_size %lld, expected %lld as the path or --tp says", t->name, t->line,
+                    (long long)ranks, (long long)asked);
+        }
+        if (strcmp(bt_table_text(t, layer), "attn") == 0) {
+            continue;
+        }
+        struct bt_cost_sample s = r->common;
+        BT_TRY(layer_shape(r, bt_table_text(t, layer), &s, err));
+        if (s.kernel == NULL) {
+            BT_FAIL(err, BT_ERR_NOMEM, 0, "%s: no memory for a layer's name", r->file->name);
+        }
+        BT_TRY(bt_table_int(t, tokens, 1, 1 << 30, &s.shape.m, err));
+        double time = 0;
+        BT_TRY(bt_table_real(t, r->time, &time, err));
+        s.line = t->line;
+        r->report->n_rows++;
+        BT_TRY(bt_import_add(r->file, r->opts, r->set, &s, time, 1, r->report, err));
     }
 }
 
@@ -136,9 +190,14 @@ static enum bt_code read_attention(struct reader *r, struct bt_error *err)
 static enum bt_code read_table(struct reader *r, struct bt_error *err)
 {
     const struct bt_table *t = &r->table;
+    if (bt_table_find(t, "layer_name") >= 0) {
+        BT_TRY(bt_table_require(t, OLD_TIME, &r->time, err));
+        return read_old_layers(r, err);
+    }
     if (bt_table_find(t, "prefill_chunk") < 0 && bt_table_find(t, "layer") < 0) {
         BT_FAIL(err, BT_ERR_INPUT, t->line,
-                "%s:%d: not an LLMServingSim profile: expected a column layer or prefill_chunk",
+                "%s:%d: not an LLMServingSim profile: expected a column layer, layer_name or "
+                "prefill_chunk",
                 t->name, t->line);
     }
     if (bt_table_find(t, "time_us") < 0) {

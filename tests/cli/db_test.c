@@ -82,7 +82,7 @@ Test(cli_db, show_embeds_configuration_and_metrics)
     cr_expect_not_null(strstr(output, "\"command\": \"replay\""), "%s", output);
     cr_expect_null(strstr(output, "_json"), "%s", output);
     expect_part("db show 3", 3, "run 3 is not in ");
-    expect_part("db show x", 2, "'x' is not the id of a run");
+    expect_part("db show x", 3, "no fit, import or benchmark \"x\"");
     expect_part("db show 0", 2, "'0' is not the id of a run");
 }
 
@@ -125,8 +125,8 @@ Test(cli_db, verify_tells_a_damaged_store)
 Test(cli_db, migrate_creates_and_refuses_what_is_newer)
 {
     expect_part("db list", 3, "No such file or directory");
-    expect("db migrate --quiet --csv", 0, "version_before,version\n0,1\n");
-    expect("db migrate --quiet --csv", 0, "version_before,version\n1,1\n");
+    expect("db migrate --quiet --csv", 0, "version_before,version\n0,2\n");
+    expect("db migrate --quiet --csv", 0, "version_before,version\n2,2\n");
     expect_part("db export gpus", 0, "\nh200,");
     bt_store_test_sql(bt_store_test_path("a.db"), "PRAGMA user_version = 99");
     expect_part("db migrate", 3, "99");

@@ -102,6 +102,38 @@ Test(fit, llama_on_vllm_019_from_one_overhead_of_a_hundred_requests)
     json_decref(doc);
 }
 
+/* Fits are kept in the store, and go by their names. */
+Test(fit, is_kept_by_name)
+{
+    json_t *doc = program_json("fit " LLAMA_RUN COLUMNS LLAMA "--limit 60 --name busy", 0);
+    cr_expect_str_eq(json_text_at(doc, "name"), "busy");
+    double overhead = value_of(doc, "step_overhead");
+    json_decref(doc);
+    doc = program_json("fit " LLAMA_RUN COLUMNS LLAMA "--limit 40", 0);
+    cr_expect_str_eq(json_text_at(doc, "name"), "vllm-0.19@rtxpro6000");
+    json_decref(doc);
+    doc = program_json("db list fits", 0);
+    cr_assert_eq(json_array_size(json_at(doc, "fits")), 2u);
+    cr_expect_str_eq(json_text_at(doc, "fits.0.name"), "busy");
+    cr_expect_float_eq(json_number_at(doc, "fits.0.step_overhead_s"), overhead, 1e-15);
+    cr_expect_eq(json_number_at(doc, "fits.0.requests"), 60);
+    json_decref(doc);
+    doc = program_json("db show busy", 0);
+    cr_expect_str_eq(json_text_at(doc, "fit.0.source"),
+                     "berth fit: rtxpro6000_llama-3.1-8b.jsonl, overhead");
+    cr_expect_eq(strlen(json_text_at(doc, "fit.0.content_sha256")), 64u);
+    json_decref(doc);
+    doc = program_json("replay " LLAMA_RUN COLUMNS LLAMA "--limit 60 --fit busy", 0);
+    cr_expect_str_eq(json_text_at(doc, "trust.level"), "fitted");
+    json_decref(doc);
+    struct outcome o = program_run("replay " LLAMA_RUN COLUMNS LLAMA "--fit quiet");
+    cr_expect_eq(o.status, 3);
+    cr_expect_not_null(strstr(o.err,
+                              "--fit \"quiet\": no such file, and no fit of that name in the "
+                              "store, which has busy, vllm-0.19@rtxpro6000"),
+                       "%s", o.err);
+}
+
 /* Nobody measured all-reduces over this card's bus: the prediction says so, and a fit helps. */
 Test(fit, qwen_on_two_cards_is_slow_by_a_fifth_and_one_efficiency_says_it)
 {

@@ -213,6 +213,24 @@ Test(import, llmservingsim_is_microseconds_with_the_model_s_shapes)
     cr_expect_not_null(find(BT_OP_GEMM, BT_NUM_BF16, 1, 4096, 2048), "o_proj of one of two ranks");
 }
 
+Test(import, the_first_profiler_s_layers_are_nanoseconds)
+{
+    static const char text[] = "layer_name,input,kv_cache,tp_size,latency(ns)\n"
+                               "q_proj,1,0,1,16078\nk_proj,1,0,1,8275\nrope,1,0,1,26853\n"
+                               "attn,1,0,1,5810\ngate_proj,1,0,1,41769\n";
+    struct bt_import_opts opts = common_opts();
+    opts.arch = &llama_8b;
+    opts.format = BT_NUM_BF16;
+    cr_assert_eq(import_text(bt_import_llmservingsim, text, &opts), BT_OK, "%s", err.msg);
+    cr_expect_eq(set.n_samples, 4, "attention comes from attention.csv");
+    const struct bt_cost_sample *k = find(BT_OP_GEMM, BT_NUM_BF16, 1, 1024, 4096);
+    cr_assert_not_null(k);
+    cr_expect_eq(k->time_ns, 8275);
+    opts.tp = 2;
+    cr_expect_eq(import_text(bt_import_llmservingsim, text, &opts), BT_ERR_INPUT);
+    cr_expect(strstr(err.msg, "bad.csv:2: tp_size 1, expected 2") != NULL, "%s", err.msg);
+}
+
 Test(import, vidur_and_frontier_take_shapes_from_their_rows)
 {
     struct bt_import_opts opts = common_opts();
