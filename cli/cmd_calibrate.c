@@ -120,28 +120,11 @@ static void utc_now(char out[DATE_BYTES])
     (void)strftime(out, DATE_BYTES, "%Y-%m-%dT%H:%M:%SZ", &utc);
 }
 
-static const char *speaker(const struct calibrate *c, char *out, size_t n_bytes)
-{
-    switch (c->config.spec.kind) {
-    case BT_SPEC_DRAFT:
-        return c->engine.draft.config.arch.name;
-    case BT_SPEC_SELF:
-        (void)snprintf(out, n_bytes, "self=%d", c->config.spec.self_layers);
-        return out;
-    case BT_SPEC_MEDUSA:
-        (void)snprintf(out, n_bytes, "medusa");
-        return out;
-    case BT_SPEC_NONE:
-        break;
-    }
-    return "";
-}
-
 static enum bt_code write_acceptance(const struct calibrate *c, struct bt_store *store,
                                      const struct bt_store_provenance *from, struct bt_error *err)
 {
-    char buf[32];
-    const char *draft = speaker(c, buf, sizeof buf);
+    char draft[BT_NAME_BYTES];
+    bt_local_speaker(&c->config.spec, c->engine.draft.config.arch.name, draft);
     for (int32_t i = 0; i < c->n_acceptance; i++) {
         const struct bt_acceptance_row *r = &c->acceptance[i];
         if (r->n > 0) {

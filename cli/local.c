@@ -132,6 +132,59 @@ static enum bt_code read_host(struct bt_local *l, struct bt_store *store, struct
     return BT_OK;
 }
 
+void bt_local_speaker(const struct bt_spec_config *spec, const char *draft, char out[BT_NAME_BYTES])
+{
+    switch (spec->kind) {
+    case BT_SPEC_DRAFT:
+        (void)snprintf(out, BT_NAME_BYTES, "%s", draft);
+        return;
+    case BT_SPEC_SELF:
+        (void)snprintf(out, BT_NAME_BYTES, "self=%d", spec->self_layers);
+        return;
+    case BT_SPEC_MEDUSA:
+        (void)snprintf(out, BT_NAME_BYTES, "medusa");
+        return;
+    case BT_SPEC_NONE:
+        break;
+    }
+    out[0] = '\0';
+}
+
+static bool is_meant(const struct bt_acceptance *a, const char *target, const char *speaker,
+                     const struct bt_spec_config *spec)
+{
+    return strcmp(a->target, target) == 0 && strcmp(a->draft, speaker) == 0 &&
+           a->temperature == spec->temperature &&
+           (spec->text[0] == '\0' || strcmp(a->text_kind, spec->text) == 0);
+}
+
+bool bt_local_acceptance(const struct bt_local *l, const char *target, const char *draft,
+                         struct bt_spec_config *spec, char *source, size_t source_bytes)
+{
+    char speaker[BT_NAME_BYTES];
+    int64_t proposed[BT_MAX_SPEC_K] = {0}, accepted[BT_MAX_SPEC_K] = {0};
+    bt_local_speaker(spec, draft, speaker);
+    for (int32_t i = 0; i < l->n_acceptance; i++) {
+        const struct bt_acceptance *a = &l->acceptance[i];
+        if (is_meant(a, target, speaker, spec) && a->sample.position <= BT_MAX_SPEC_K) {
+            proposed[a->sample.position - 1] += a->sample.n_proposed;
+            accepted[a->sample.position - 1] += a->sample.n_accepted;
+        }
+    }
+    int32_t n = 0;
+    for (; n < BT_MAX_SPEC_K && proposed[n] > 0; n++) {
+        spec->acceptance[n] = (double)accepted[n] / (double)proposed[n];
+    }
+    spec->n_acceptance = n;
+    if (n > 0) {
+        (void)snprintf(source, source_bytes,
+                       "measured here: %s with %s, temperature %g, %s text, %lld tokens judged",
+                       target, speaker, spec->temperature,
+                       spec->text[0] != '\0' ? spec->text : "any", (long long)proposed[0]);
+    }
+    return n > 0;
+}
+
 static enum bt_code read_store(struct bt_local *l, const char *path, struct bt_error *err)
 {
     struct bt_store *store = NULL;
@@ -150,6 +203,9 @@ static enum bt_code read_store(struct bt_local *l, const char *path, struct bt_e
     }
     if (code == BT_OK) {
         code = bt_store_load_imports(store, true, &l->arena, &l->skews, &l->n_skews, err);
+    }
+    if (code == BT_OK) {
+        code = bt_store_load_acceptance(store, &l->arena, &l->acceptance, &l->n_acceptance, err);
     }
     bt_store_close(store);
     return code;
@@ -177,6 +233,7 @@ void bt_local_read(struct bt_local *l, const struct bt_cli *cli)
         l->n_gpus = 0;
         l->n_imports = 0;
         l->n_skews = 0;
+        l->n_acceptance = 0;
     }
 }
 

@@ -8,8 +8,10 @@
 #define BT_CLI_LOCAL_H
 
 #include "cli/command.h"
+#include "db/store.h"
 #include "engine/core/arena.h"
 #include "engine/core/gpu.h"
+#include "sim/config.h"
 #include "sim/cost/host_law.h"
 
 #include "cmake/embedded.h"
@@ -25,6 +27,8 @@ struct bt_local {
     struct bt_host_calibration host;           /* samples of "host"; empty: not calibrated */
     const struct bt_embedded *imports, *skews; /* what berth import read, as names and texts */
     int32_t n_imports, n_skews;
+    struct bt_acceptance *acceptance; /* [n_acceptance]: of draft tokens, by pair and position */
+    int32_t n_acceptance;
 };
 
 /* Never fails: what is wrong with the store is told on stderr. */
@@ -33,6 +37,16 @@ void bt_local_fini(struct bt_local *l);
 
 /* This machine among the cards; NULL: not calibrated. */
 const struct bt_gpu *bt_local_host(const struct bt_local *l);
+
+/* Fills spec->acceptance with what was measured for exactly this target and speculation at
+ * spec->temperature on spec->text (empty: all kinds together), and says so in `source`; false:
+ * nothing was. `draft` is NULL without a draft model. */
+bool bt_local_acceptance(const struct bt_local *l, const char *target, const char *draft,
+                         struct bt_spec_config *spec, char *source, size_t source_bytes);
+
+/* What a speculation's proposals are stored under: the draft model's name, "self=N" or "medusa". */
+void bt_local_speaker(const struct bt_spec_config *spec, const char *draft,
+                      char out[BT_NAME_BYTES]);
 
 /* SHA-256 of the CPU engine's sources, in hexadecimal. */
 const char *bt_local_engine_hash(void);

@@ -163,6 +163,9 @@ json_t *bt_run_json(const char *command, const struct bt_deploy *deploy,
     bt_out_set(o, "config", bt_config_json(&deploy->config));
     bt_out_set(o, "stack", bt_out_text(deploy->config.stack));
     bt_out_set(o, "trust", bt_trust_json(&deploy->cost));
+    if (deploy->acceptance_source[0] != '\0') {
+        bt_out_set(o, "acceptance_source", bt_out_text(deploy->acceptance_source));
+    }
     bt_out_set(o, "metrics", bt_metrics_json(summary, usd_per_h, windows));
     return o;
 }
@@ -190,5 +193,9 @@ json_t *bt_run_remarks(const struct bt_deploy *deploy, const struct bt_summary *
                        deploy->config.stack);
     }
     bt_out_append(lines, bt_out_text(line));
+    if (deploy->acceptance_source[0] != '\0') {
+        (void)snprintf(line, sizeof line, "acceptance: %s", deploy->acceptance_source);
+        bt_out_append(lines, bt_out_text(line));
+    }
     return lines;
 }

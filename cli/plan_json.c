@@ -93,6 +93,9 @@ json_t *bt_plan_candidate_json(const struct bt_plan_candidate *c, const struct b
     bt_out_set(o, "trust", trust);
     bt_out_set(o, "accuracy_drop_points", bt_out_real(c->accuracy_drop));
     bt_out_set(o, "acceptance_break_even", bt_out_real(c->acceptance_break_even));
+    if (c->acceptance_source[0] != '\0') {
+        bt_out_set(o, "acceptance_source", bt_out_text(c->acceptance_source));
+    }
     bt_out_set(o, "price_break_even_usd_per_h", bt_out_real(c->price_break_even_usd_per_h));
     bt_out_set(o, "memory", memory_json(&c->memory));
     json_t *metrics = json_null();
@@ -298,6 +301,10 @@ static json_t *best_lines(const struct bt_plan_answer *a)
         (void)snprintf(line, sizeof line,
                        "speculation pays from a conditional acceptance of %.2f at this batch",
                        c->acceptance_break_even);
+        add_line(lines, line);
+    }
+    if (c->acceptance_source[0] != '\0') {
+        (void)snprintf(line, sizeof line, "acceptance: %s", c->acceptance_source);
         add_line(lines, line);
     }
     if (c->step_error >= 0) {

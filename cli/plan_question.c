@@ -49,6 +49,13 @@ static void print_spec(FILE *f, const struct bt_spec_config *s)
         }
         fprintf(f, " }");
     }
+    if (s->temperature > 0) {
+        fprintf(f, ", temperature = %.15g", s->temperature);
+    }
+    if (s->text[0] != '\0') {
+        fprintf(f, ", text = ");
+        print_quoted(f, s->text);
+    }
     if (s->k_adaptive) {
         fprintf(f, ", adaptive = true");
     }

@@ -91,6 +91,15 @@ static double env_accuracy_drop(void *ctx, const struct bt_arch *arch,
     return row->baseline - row->value;
 }
 
+static bool env_find_acceptance(void *ctx, const struct bt_arch *target,
+                                const struct bt_arch *draft, struct bt_spec_config *spec,
+                                char *source, size_t source_bytes)
+{
+    const struct bt_world *w = ctx;
+    return bt_local_acceptance(&w->local, target->name, draft == NULL ? "" : draft->name, spec,
+                               source, source_bytes);
+}
+
 static enum bt_code env_make_source(void *ctx, uint64_t seed, struct bt_source **out,
                                     struct bt_error *err)
 {
@@ -208,6 +217,7 @@ enum bt_code bt_world_open(const struct bt_cli *cli, struct bt_world *w, struct 
                 .gpu_price = env_gpu_price,
                 .supported = env_supported,
                 .accuracy_drop = env_accuracy_drop,
+                .find_acceptance = env_find_acceptance,
                 .make_source = env_make_source,
                 .make_hooks = env_make_hooks,
                 .free_hooks = env_free_hooks},

@@ -246,13 +246,19 @@ bt_store_add_acceptance(struct bt_store *s, const char *target, const char *draf
                         const struct bt_acceptance_sample *samples, int32_t n,
                         const struct bt_store_provenance *provenance, struct bt_error *err);
 
-/* Acceptance by position, summed over provenances, of exactly this pair, temperature and kind of
- * text (NULL: all kinds together). Returns how many positions in *n, 0 when nobody measured it. */
-BT_NODISCARD enum bt_code bt_store_find_acceptance(struct bt_store *s, const char *target,
-                                                   const char *draft, double temperature,
-                                                   const char *text_kind,
-                                                   struct bt_acceptance_sample *out, int32_t max,
-                                                   int32_t *n, struct bt_error *err);
+/* Acceptance at one position of one pair, temperature and kind of text, summed over provenances. */
+struct bt_acceptance {
+    const char *target, *draft;
+    double temperature;
+    const char *text_kind;
+    struct bt_acceptance_sample sample;
+};
+
+/* All that was measured, equal pairs, temperatures and kinds together, by position; texts lie in
+ * the arena. */
+BT_NODISCARD enum bt_code bt_store_load_acceptance(struct bt_store *s, struct bt_arena *arena,
+                                                   struct bt_acceptance **out, int32_t *n,
+                                                   struct bt_error *err);
 
 struct bt_accuracy {
     const char *model;

@@ -440,22 +440,29 @@ static bool take_acceptance(void *ctx, sqlite3_stmt *row)
     if (l->n == l->max) {
         return false;
     }
-    struct bt_acceptance_sample *a = &((struct bt_acceptance_sample *)l->items)[l->n++];
-    a->position = sqlite3_column_int(row, 0);
-    a->n_proposed = sqlite3_column_int64(row, 1);
-    a->n_accepted = sqlite3_column_int64(row, 2);
-    return true;
+    struct bt_acceptance *a = &((struct bt_acceptance *)l->items)[l->n++];
+    a->target = take_text(l, row, 0);
+    a->draft = take_text(l, row, 1);
+    a->temperature = sqlite3_column_double(row, 2);
+    a->text_kind = take_text(l, row, 3);
+    a->sample.position = sqlite3_column_int(row, 4);
+    a->sample.n_proposed = sqlite3_column_int64(row, 5);
+    a->sample.n_accepted = sqlite3_column_int64(row, 6);
+    return l->code == BT_OK;
 }
 
-enum bt_code bt_store_find_acceptance(struct bt_store *s, const char *target, const char *draft,
-                                      double temperature, const char *text_kind,
-                                      struct bt_acceptance_sample *out, int32_t max, int32_t *n,
-                                      struct bt_error *err)
+enum bt_code bt_store_load_acceptance(struct bt_store *s, struct bt_arena *arena,
+                                      struct bt_acceptance **out, int32_t *n, struct bt_error *err)
 {
-    struct loader l = {.store = s, .items = out, .max = max, .err = err};
-    BT_TRY(STORE_QUERY(s, BT_STMT_FIND_ACCEPTANCE, take_acceptance, &l, err,
-                       BIND_TEXT("target", target), BIND_TEXT("draft", draft),
-                       BIND_REAL("temperature", temperature), BIND_TEXT("text_kind", text_kind)));
+    int64_t count = 0;
+    struct bt_acceptance *items = NULL;
+    BT_TRY(bt_store_count(s, BT_STMT_COUNT_ACCEPTANCE, NULL, 0, &count, err));
+    BT_ARENA_ARRAY(arena, items, count, err);
+    struct loader l = {
+        .store = s, .arena = arena, .items = items, .max = (int32_t)count, .err = err};
+    BT_TRY(bt_store_query(s, BT_STMT_LOAD_ACCEPTANCE, NULL, 0, take_acceptance, &l, err));
+    BT_TRY(l.code);
+    *out = items;
     *n = l.n;
     return BT_OK;
 }

@@ -96,10 +96,11 @@
       "INSERT INTO acceptance_samples (target, draft, temperature, text_kind, position, "          \
       "n_proposed, n_accepted, provenance_id) VALUES (:target, :draft, :temperature, :text_kind, " \
       ":position, :n_proposed, :n_accepted, :provenance_id)")                                      \
-    X(FIND_ACCEPTANCE,                                                                             \
-      "SELECT position, sum(n_proposed), sum(n_accepted) FROM acceptance_samples "                 \
-      "WHERE target = :target AND draft = :draft AND temperature = :temperature "                  \
-      "AND (:text_kind = '' OR text_kind = :text_kind) GROUP BY position ORDER BY position")       \
+    X(LOAD_ACCEPTANCE,                                                                             \
+      "SELECT target, draft, temperature, text_kind, position, sum(n_proposed), sum(n_accepted) "  \
+      "FROM acceptance_samples GROUP BY target, draft, temperature, text_kind, position "          \
+      "ORDER BY target, draft, temperature, text_kind, position")                                  \
+    X(COUNT_ACCEPTANCE, "SELECT count(*) FROM acceptance_samples")                                 \
     X(ADD_ACCURACY,                                                                                \
       "INSERT INTO accuracy (model, weights, activations, kv, method, metric, unit, baseline, "    \
       "value, ci95, kind, provenance_id) VALUES (:model, :weights, :activations, :kv, :method, "   \

@@ -450,6 +450,22 @@ static enum bt_code spec_key(const char *where, const char *key, char *value,
     if (strcmp(key, "acceptance") == 0) {
         return parse_acceptance(value, where, s, err);
     }
+    if (strcmp(key, "temperature") == 0) {
+        if (!parse_double(value, &s->temperature) || !(s->temperature >= 0)) {
+            BT_FAIL(err, BT_ERR_ARG, 0, "%s: temperature: expected a number >= 0, got \"%s\"",
+                    where, value);
+        }
+        return BT_OK;
+    }
+    if (strcmp(key, "text") == 0) {
+        if (value[0] == '\0' || strlen(value) >= sizeof s->text) {
+            BT_FAIL(err, BT_ERR_ARG, 0,
+                    "%s: text: expected a kind of text of at most %zu bytes, got \"%s\"", where,
+                    sizeof s->text - 1, value);
+        }
+        memcpy(s->text, value, strlen(value) + 1);
+        return BT_OK;
+    }
     if (strcmp(key, "adaptive") == 0) {
         if (!parse_bool(value, &s->k_adaptive)) {
             BT_FAIL(err, BT_ERR_ARG, 0, "%s: adaptive: expected on or off, got \"%s\"", where,
@@ -457,10 +473,11 @@ static enum bt_code spec_key(const char *where, const char *key, char *value,
         }
         return BT_OK;
     }
-    BT_FAIL(err, BT_ERR_ARG, 0,
-            "%s: unknown key \"%s\"; allowed: draft, self, medusa, k, acceptance, adaptive, "
-            "off-above",
-            where, key);
+    BT_FAIL(
+        err, BT_ERR_ARG, 0,
+        "%s: unknown key \"%s\"; allowed: draft, self, medusa, k, acceptance, temperature, text, "
+        "adaptive, off-above",
+        where, key);
 }
 
 enum bt_code bt_spec_config_parse(const char *text, const char *where, struct bt_spec_config *out,
@@ -533,6 +550,14 @@ void bt_spec_config_format(const struct bt_spec_config *s, char *out, size_t out
     for (int32_t i = 0; i < s->n_acceptance && at < out_bytes; i++) {
         n = snprintf(out + at, out_bytes - at, "%s%.9g", i == 0 ? ",acceptance=" : ":",
                      s->acceptance[i]);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    if (s->temperature > 0 && at < out_bytes) {
+        n = snprintf(out + at, out_bytes - at, ",temperature=%.9g", s->temperature);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    if (s->text[0] != '\0' && at < out_bytes) {
+        n = snprintf(out + at, out_bytes - at, ",text=%s", s->text);
         at += n > 0 ? (size_t)n : 0;
     }
     if (s->k_adaptive && at < out_bytes) {

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { BT_NAME_BYTES = 128, BT_PATH_BYTES = 512, BT_AUTO = -1 };
+enum { BT_NAME_BYTES = 128, BT_PATH_BYTES = 512, BT_TEXT_KIND_BYTES = 32, BT_AUTO = -1 };
 
 enum bt_kv_layout { BT_KV_PAGED, BT_KV_CONTIGUOUS };
 enum bt_spec_kind { BT_SPEC_NONE, BT_SPEC_DRAFT, BT_SPEC_SELF, BT_SPEC_MEDUSA };
@@ -40,7 +40,9 @@ struct bt_spec_config {
     bool k_adaptive;
     int32_t n_acceptance;             /* 0: not given */
     double acceptance[BT_MAX_SPEC_K]; /* conditional, by position; the last one holds beyond */
-    int32_t off_above_batch;          /* 0: never */
+    double temperature;            /* of sampling: which measured acceptance is meant; 0: greedy */
+    char text[BT_TEXT_KIND_BYTES]; /* .. and kind of text; empty: all that was measured */
+    int32_t off_above_batch;       /* 0: never */
 };
 
 struct bt_config {
@@ -154,7 +156,8 @@ bool bt_config_is_default(const struct bt_config *c, const struct bt_config_fiel
 BT_NODISCARD enum bt_code bt_config_check(const struct bt_config *c, struct bt_error *err);
 
 /* Parses "none", "draft=M,k=K[,acceptance=F[:F...]]", "self=N,k=K", "medusa=H"; further keys
- * adaptive=on|off, off-above=B. Several acceptances, divided by colons, are by position. */
+ * adaptive=on|off, off-above=B; temperature=T and text=KIND say which measured acceptance is meant
+ * where none is given. Several acceptances, divided by colons, are by position. */
 BT_NODISCARD enum bt_code bt_spec_config_parse(const char *text, const char *where,
                                                struct bt_spec_config *out, struct bt_error *err);
 void bt_spec_config_format(const struct bt_spec_config *s, char *out, size_t out_bytes);

@@ -56,9 +56,12 @@ static enum bt_code check_spec(const struct bt_config *c, const struct bt_arch *
                 arch->name, arch->n_layers, arch->n_layers - 1);
     }
     if (s->n_acceptance < 1) {
-        BT_FAIL(err, BT_ERR_ARG, 0,
-                "spec.acceptance: not given; it is never borrowed from another pair of models: "
-                "measure it (berth calibrate) or give a number in [0, 1]");
+        BT_FAIL(
+            err, BT_ERR_ARG, 0,
+            "spec.acceptance: not given, and not measured for this pair of models at temperature "
+            "%g on %s text; it is never borrowed from another: measure it (berth calibrate "
+            "--prompts) or give a number in [0, 1]",
+            s->temperature, s->text[0] != '\0' ? s->text : "any");
     }
     for (int32_t i = 0; i < s->n_acceptance; i++) {
         if (!(s->acceptance[i] >= 0 && s->acceptance[i] <= 1)) {

@@ -28,6 +28,8 @@
 extern "C" {
 #endif
 
+enum { BT_SOURCE_BYTES = 192 };
+
 /* A configuration whose names are resolved: architectures, card, memory plan, cost model, scheduler
  * options. Made by bt_deploy_init from a bt_config and what the catalog says. */
 struct bt_deploy {
@@ -43,6 +45,8 @@ struct bt_deploy {
     struct bt_sched_opts sched; /* per replica; metrics, callbacks, replica unset */
     struct bt_cost cost;        /* owned */
     int64_t frontend_ns;        /* from a request's arrival to the scheduler */
+    /* Where config.spec.acceptance comes from, when it was looked up; empty: given. */
+    char acceptance_source[BT_SOURCE_BYTES];
 };
 
 /* Resolves a configuration: formats, memory plan, cost model, scheduler options. `draft` may be
@@ -50,7 +54,8 @@ struct bt_deploy {
  * surfaces; `surfaces` NULL (or a CPU): from the data sheet alone. It is borrowed during the call:
  * what the deployment keeps of it is copied. BT_ERR_UNFIT with the arithmetic in the message when
  * the model does not fit (d is zeroed but for d->memory, which holds the plan); BT_ERR_ARG for
- * values that exclude each other. Speculation without an acceptance is BT_ERR_ARG (never borrowed).
+ * values that exclude each other. Speculation without an acceptance is BT_ERR_ARG (never borrowed;
+ * bt_plan_deploy looks it up).
  * Which kernels exist on which GPU and stack is the caller's to check. */
 BT_NODISCARD enum bt_code bt_deploy_init(struct bt_deploy *d, const struct bt_config *config,
                                          const struct bt_arch *arch, const struct bt_arch *draft,

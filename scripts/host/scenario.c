@@ -138,13 +138,15 @@ static void add_acceptance(const struct load *ld, luaL_Buffer *b, int idx, const
     }
 }
 
-/* { draft = .., k = .., acceptance = .., adaptive = .., off_above_batch = .. } as the option's
+/* { draft = .., k = .., acceptance = .., temperature = .., text = .., adaptive = ..,
+ * off_above_batch = .. } as the option's
  * text.
  * [-0, +1, e] */
 static const char *push_spec(const struct load *ld, int idx, const char *path)
 {
-    static const char *const keys[] = {"draft",      "self",     "medusa",          "k",
-                                       "acceptance", "adaptive", "off_above_batch", NULL};
+    static const char *const keys[] = {"draft",           "self",        "medusa", "k",
+                                       "acceptance",      "temperature", "text",   "adaptive",
+                                       "off_above_batch", NULL};
     lua_State *L = ld->r.L;
     bt_table_check_keys(&ld->r, idx, path, keys);
     luaL_Buffer b;
@@ -169,8 +171,12 @@ static const char *push_spec(const struct load *ld, int idx, const char *path)
             add_acceptance(ld, &b, at, acceptance_path);
             continue;
         }
-        if (strcmp(keys[i], "draft") == 0) {
-            snprintf(text, sizeof text, "%sdraft=%s", sep, bt_table_string(&ld->r, at, key_path));
+        if (strcmp(keys[i], "draft") == 0 || strcmp(keys[i], "text") == 0) {
+            snprintf(text, sizeof text, "%s%s=%s", sep, keys[i],
+                     bt_table_string(&ld->r, at, key_path));
+        } else if (strcmp(keys[i], "temperature") == 0) {
+            snprintf(text, sizeof text, "%stemperature=%.15g", sep,
+                     bt_table_number(&ld->r, at, key_path, 0, INFINITY));
         } else if (strcmp(keys[i], "adaptive") == 0) {
             snprintf(text, sizeof text, "%sadaptive=%s", sep,
                      bt_table_boolean(&ld->r, at, key_path) ? "on" : "off");
@@ -199,7 +205,7 @@ static void describe(const struct bt_config_field *f, char *out, size_t n)
     } else if (f->type == BT_FIELD_SPEC) {
         snprintf(out, n,
                  "false or { draft = MODEL, k = .. }, { self = LAYERS, k = .. }, { medusa = HEADS "
-                 "}, each with acceptance, adaptive, off_above_batch");
+                 "}, each with acceptance, temperature, text, adaptive, off_above_batch");
     } else {
         bt_config_describe(f, out, n);
     }

@@ -316,6 +316,7 @@ static enum bt_code confirm(struct finalist *f, struct bt_error *err)
     double context = f->s->streams[0].prompt_mean + 0.5 * f->s->streams[0].output_mean;
     c->acceptance_break_even =
         bt_break_even_acceptance(&f->deploy, c->summary->running_mean / size, context);
+    memcpy(c->acceptance_source, f->deploy.acceptance_source, sizeof c->acceptance_source);
     conclude(f, central, safe, w.tried, &v);
     return BT_OK;
 }

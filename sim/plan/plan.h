@@ -64,6 +64,11 @@ struct bt_plan_env {
     double (*accuracy_drop)(void *ctx, const struct bt_arch *arch, enum bt_weight_format w,
                             enum bt_act_format a, enum bt_kv_format kv, char *source,
                             size_t source_bytes);
+    /* Fills spec->acceptance with what was measured for exactly this target, speculation,
+     * temperature and kind of text, and names it; false: nobody measured it. `draft` is NULL
+     * without a draft model. May be NULL. */
+    bool (*find_acceptance)(void *ctx, const struct bt_arch *target, const struct bt_arch *draft,
+                            struct bt_spec_config *spec, char *source, size_t source_bytes);
     /* A fresh source of the workload. `seed` varies over repetitions for generated load; a trace is
      * the same for each. */
     enum bt_code (*make_source)(void *ctx, uint64_t seed, struct bt_source **out,
@@ -74,9 +79,10 @@ struct bt_plan_env {
     void (*free_hooks)(void *ctx, struct bt_sim_hooks *hooks);
 };
 
-/* Resolves a configuration's names and makes its deployment, and that of the smaller model for
- * degraded requests where it names one (else *degrade is zeroed). Both are to be ended by
- * bt_deploy_fini; on failure there is nothing to end. Errors as those of env and bt_deploy_init. */
+/* Resolves a configuration's names and its acceptance, and makes its deployment, and that of the
+ * smaller model for degraded requests where it names one (else *degrade is zeroed). Both are to be
+ * ended by bt_deploy_fini; on failure there is nothing to end. Errors as those of env and
+ * bt_deploy_init. */
 BT_NODISCARD enum bt_code bt_plan_deploy(const struct bt_plan_env *env,
                                          const struct bt_config *config, struct bt_deploy *deploy,
                                          struct bt_deploy *degrade, struct bt_error *err);
@@ -156,7 +162,8 @@ struct bt_plan_candidate {
     double accuracy_drop;         /* NAN unknown */
     double acceptance_break_even; /* conditional acceptance at which speculation neither gains nor
                                      loses; NAN without speculation */
-    double price_break_even_usd_per_h; /* GPU price at which it ties the best; NAN */
+    char acceptance_source[BT_SOURCE_BYTES]; /* as bt_deploy's, once confirmed */
+    double price_break_even_usd_per_h;       /* GPU price at which it ties the best; NAN */
     struct bt_memory_plan memory;
 };
 

@@ -58,7 +58,15 @@ enum bt_code bt_plan_deploy(const struct bt_plan_env *env, const struct bt_confi
     if (has_draft) {
         BT_TRY(env->find_model(env->ctx, config->spec.draft, &draft, err));
     }
-    BT_TRY(deploy(env, config, &arch, has_draft ? &draft : NULL, &gpu, d, err));
+    struct bt_config known = *config;
+    char source[BT_SOURCE_BYTES] = "";
+    if (config->spec.kind != BT_SPEC_NONE && config->spec.n_acceptance == 0 &&
+        env->find_acceptance != NULL) {
+        (void)env->find_acceptance(env->ctx, &arch, has_draft ? &draft : NULL, &known.spec, source,
+                                   sizeof source);
+    }
+    BT_TRY(deploy(env, &known, &arch, has_draft ? &draft : NULL, &gpu, d, err));
+    memcpy(d->acceptance_source, source, sizeof source);
     if (config->degrade_model[0] == '\0') {
         return BT_OK;
     }

@@ -228,6 +228,40 @@ Test(calibrate, the_simulator_agrees_with_the_engine)
     json_decref(doc);
 }
 
+static const char *speculating(const char *spec)
+{
+    static char line[2 * LINE];
+    (void)snprintf(line, sizeof line,
+                   "replay %s %s --model tests/models/berth-1m --gpu h200 --spec %s", trace(),
+                   columns, spec);
+    return line;
+}
+
+/* A simulation takes what was measured for its pair, temperature and kind of text, and says so;
+ * what was measured for another is not taken. */
+static void expect_looked_up(void)
+{
+    json_t *doc = program_json(speculating("self=1,k=2,text=prose,temperature=1"), 0);
+    const char *source = json_text_at(doc, "acceptance_source");
+    cr_expect(strstr(source, "berth-1m with self=1, temperature 1, prose text") != NULL, "%s",
+              source);
+    cr_expect(strstr(json_text_at(doc, "config.spec"), "acceptance=0.") != NULL);
+    json_decref(doc);
+    doc = program_json(speculating("self=1,k=2"), 0);
+    cr_expect(strstr(json_text_at(doc, "acceptance_source"), "any text") != NULL);
+    json_decref(doc);
+    doc = program_json(speculating("self=1,k=2,acceptance=0.5"), 0);
+    cr_expect_null(json_object_get(doc, "acceptance_source"));
+    json_decref(doc);
+    static const char *const others[] = {"self=1,k=2,temperature=0.7", "self=1,k=2,text=code",
+                                         "draft=tests/models/berth-1m,k=2"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct outcome o = program_run(speculating(others[i]));
+        cr_expect_eq(o.status, 2, "%s: %s", others[i], o.err);
+        cr_expect(strstr(o.err, "not measured for this pair") != NULL, "%s", o.err);
+    }
+}
+
 Test(calibrate, acceptance_is_measured_by_kind_of_text)
 {
     const char *path = program_write(
@@ -251,6 +285,7 @@ Test(calibrate, acceptance_is_measured_by_kind_of_text)
     json_decref(doc);
     struct outcome o = program_run("db export acceptance_samples");
     cr_expect(strstr(o.out, "berth-1m,self=1,0") != NULL, "%s%s", o.out, o.err);
+    expect_looked_up();
 }
 
 static const struct bad {

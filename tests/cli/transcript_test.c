@@ -10,12 +10,15 @@
 
 enum { LINE_BYTES = 4096 };
 
-/* Runs a line in the source folder with the built program first in PATH and appends the outcome. */
+/* Runs a line in the source folder with the built program first in PATH and a store of its own, and
+ * appends the outcome. */
 static void run_line(FILE *out, const char *line)
 {
     char command[2 * LINE_BYTES];
     (void)snprintf(command, sizeof command,
-                   "cd '%s' && PATH='%s':\"$PATH\" && unset BERTH_DB && { %s ; } 2>&1",
+                   "cd '%s' && PATH='%s':\"$PATH\" && unset BERTH_DB && XDG_DATA_HOME=$(mktemp -d) "
+                   "&& export XDG_DATA_HOME && { %s ; } 2>&1; status=$?; rm -r \"$XDG_DATA_HOME\"; "
+                   "exit $status",
                    BT_TEST_SOURCE_DIR, BT_TEST_BINARY_DIR, line);
     FILE *pipe = popen(command, "r");
     cr_assert_not_null(pipe);

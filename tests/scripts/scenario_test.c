@@ -128,8 +128,8 @@ static const struct {
     {"table where a text is due", "return { kv = 'int8' }", BT_ERR_INPUT,
      "dir/s.lua: kv: expected a table, got \"int8\""},
     {"unknown spec key", "return { spec = { draft = 'a', k = 2, speed = 1 } }", BT_ERR_INPUT,
-     "dir/s.lua: spec.speed: unknown key; allowed: draft, self, medusa, k, acceptance, adaptive, "
-     "off_above_batch"},
+     "dir/s.lua: spec.speed: unknown key; allowed: draft, self, medusa, k, acceptance, "
+     "temperature, text, adaptive, off_above_batch"},
     {"acceptance out of range", "return { spec = { draft = 'a', k = 2, acceptance = 1.2 } }",
      BT_ERR_INPUT, "dir/s.lua: spec.acceptance: expected number 0..1, got 1.2"},
     {"slo metric", "return { slo = { e2e = { p95 = 1 } } }", BT_ERR_INPUT,

@@ -38,6 +38,7 @@ Test(config, get_and_set_round_trip)
         {"mem_fraction", "0.85"},
         {"spec", "none"},
         {"spec", "draft=tinyllama-1.1b,k=4,acceptance=0.72:0.7,adaptive=on,off-above=8"},
+        {"spec", "self=2,k=4,temperature=0.7,text=docs"},
         {"spec", "self=8,k=2"},
         {"spec", "medusa=3,k=3"},
     };
@@ -81,8 +82,10 @@ Test(config, bad_values_name_the_key_the_value_and_what_is_allowed)
         {"spec", "draft=a,k=2,acceptance=1.5",
          "spec: acceptance: expected up to 32 numbers 0..1 divided by \":\", got \"1.5\""},
         {"spec", "draft=a,k=2,fast=1",
-         "spec: unknown key \"fast\"; allowed: draft, self, medusa, k, acceptance, adaptive, "
-         "off-above"},
+         "spec: unknown key \"fast\"; allowed: draft, self, medusa, k, acceptance, temperature, "
+         "text, adaptive, off-above"},
+        {"spec", "self=2,k=4,temperature=-1",
+         "spec: temperature: expected a number >= 0, got \"-1\""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct bt_config c;
