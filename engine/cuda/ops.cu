@@ -300,7 +300,6 @@ struct rope_kv {
     int32_t n_heads, n_kv_heads, head_dim;
     int32_t first_head, n_run; /* of queries, keys and values in a row */
     float eps;
-    bool write_q;
 };
 
 /* One lane's share of a head: pairs (i, i + half), N neighbours of each half. */
@@ -308,78 +307,18 @@ template <int N> struct pairs {
     float a[N], b[N];
 };
 
-template <typename T, int N>
-__device__ void store_head(const rope_kv &p, const pairs<N> *x, int n, int64_t row, int32_t pos,
-                           int32_t kv_head, int v)
+/* Chunk c of a lane's pairs starts at this element of the half. */
+template <int N> __device__ int pair_of(int c)
 {
-    int lane = (int)threadIdx.x % BT_CUDA_WARP;
-    int half = p.head_dim / 2;
-    int32_t segment = p.segment[row];
-    const kv_planes &l = p.planes[p.kv_class[segment]];
-    int32_t block = p.block_table[(int64_t)segment * p.max_blocks + pos / l.block_tokens];
-    uint8_t *plane = p.blocks + block * p.block_bytes + l.at[v];
-    int64_t head = (int64_t)(pos % l.block_tokens) * p.n_kv_heads + kv_head;
-    float scale = 0.0f;
-    if (l.format == BT_KV_INT8) {
-        float max_abs = 0.0f;
-        for (int c = 0; c < n; c++) {
-            for (int j = 0; j < N; j++) {
-                max_abs = fmaxf(max_abs, fmaxf(fabsf(x[c].a[j]), fabsf(x[c].b[j])));
-            }
-        }
-        max_abs = bt_warp_reduce(max_abs, bt_max_op());
-        __half stored = __float2half_rn(max_abs / 127.0f);
-        scale = __half2float(stored);
-        if (lane == 0) {
-            reinterpret_cast<__half *>(plane + l.scales)[head] = stored;
-        }
-    }
-    auto put = [&](auto *to, auto convert) {
-        using E = decltype(convert(0.0f));
-        to += head * p.head_dim;
-        for (int c = 0; c < n; c++) {
-            int i = (lane + c * BT_CUDA_WARP) * N;
-            if (i < half) {
-                bt_pack<E, N> a;
-                bt_pack<E, N> b;
-                for (int j = 0; j < N; j++) {
-                    a.v[j] = convert(x[c].a[j]);
-                    b.v[j] = convert(x[c].b[j]);
-                }
-                *reinterpret_cast<bt_pack<E, N> *>(to + i) = a;
-                *reinterpret_cast<bt_pack<E, N> *>(to + half + i) = b;
-            }
-        }
-    };
-    if (l.format == BT_KV_INT8) {
-        put(reinterpret_cast<int8_t *>(plane), [&](float y) { return to_int8(y, scale); });
-    } else if (l.format == BT_KV_FP16) {
-        put(reinterpret_cast<__half *>(plane), bt_from_f32<__half>);
-    } else {
-        put(reinterpret_cast<__nv_bfloat16 *>(plane), bt_from_f32<__nv_bfloat16>);
-    }
+    return ((int)threadIdx.x % BT_CUDA_WARP + c * BT_CUDA_WARP) * N;
 }
 
-/* A warp a head; C chunks of 32 N pairs cover half a head. Heads past the queries are keys, then
- * values. */
 template <typename T, int N, int C>
-__global__ void rope_kv_kernel(rope_kv p, const T *q_norm, const T *k_norm, T *qkv)
+__device__ void load_head(const T *at, int half, pairs<N> (&x)[C])
 {
-    int64_t row = blockIdx.x;
-    int32_t run = (int32_t)(blockIdx.y * ROPE_WARPS + threadIdx.x / BT_CUDA_WARP);
-    if (run >= p.n_run) {
-        return;
-    }
-    int32_t head = p.first_head + run;
-    int lane = (int)threadIdx.x % BT_CUDA_WARP;
-    int half = p.head_dim / 2;
-    int n_rows_heads = p.n_heads + 2 * p.n_kv_heads;
-    int32_t pos = p.position[row];
-    T *at = qkv + (row * n_rows_heads + head) * p.head_dim;
-    pairs<N> x[C];
 #pragma unroll
     for (int c = 0; c < C; c++) {
-        int i = (lane + c * BT_CUDA_WARP) * N;
+        int i = pair_of<N>(c);
         bt_pack<T, N> a = {};
         bt_pack<T, N> b = {};
         if (i < half) {
@@ -391,61 +330,137 @@ __global__ void rope_kv_kernel(rope_kv p, const T *q_norm, const T *k_norm, T *q
             x[c].b[j] = bt_to_f32(b.v[j]);
         }
     }
+}
+
+template <typename T, int N, int C>
+__device__ void norm_head(const T *weight, float eps, int half, pairs<N> (&x)[C])
+{
+    float sum = 0.0f;
+    for (int c = 0; c < C; c++) {
+        for (int j = 0; j < N; j++) {
+            sum += x[c].a[j] * x[c].a[j] + x[c].b[j] * x[c].b[j];
+        }
+    }
+    sum = bt_warp_reduce(sum, bt_add_op());
+    float scale = 1.0f / sqrtf(sum / (float)(2 * half) + eps);
+    for (int c = 0; c < C; c++) {
+        int i = pair_of<N>(c);
+        for (int j = 0; i < half && j < N; j++) {
+            float wa = bt_to_f32(weight[i + j]);
+            float wb = bt_to_f32(weight[half + i + j]);
+            x[c].a[j] = bt_round<T>(bt_round<T>(x[c].a[j] * scale) * wa);
+            x[c].b[j] = bt_round<T>(bt_round<T>(x[c].b[j] * scale) * wb);
+        }
+    }
+}
+
+template <typename T, int N, int C>
+__device__ void rotate_head(const float *angles, int half, pairs<N> (&x)[C])
+{
+    for (int c = 0; c < C; c++) {
+        int i = pair_of<N>(c);
+        for (int j = 0; i < half && j < N; j++) {
+            float cosine = angles[i + j];
+            float sine = angles[half + i + j];
+            float a = x[c].a[j];
+            float b = x[c].b[j];
+            x[c].a[j] = bt_round<T>(a * cosine - b * sine);
+            x[c].b[j] = bt_round<T>(b * cosine + a * sine);
+        }
+    }
+}
+
+/* convert(x) to the head that begins at `to`. */
+template <int N, int C, typename E, typename Convert>
+__device__ void put_head(E *to, int half, const pairs<N> (&x)[C], Convert convert)
+{
+    for (int c = 0; c < C; c++) {
+        int i = pair_of<N>(c);
+        if (i < half) {
+            bt_pack<E, N> a;
+            bt_pack<E, N> b;
+            for (int j = 0; j < N; j++) {
+                a.v[j] = convert(x[c].a[j]);
+                b.v[j] = convert(x[c].b[j]);
+            }
+            *reinterpret_cast<bt_pack<E, N> *>(to + i) = a;
+            *reinterpret_cast<bt_pack<E, N> *>(to + half + i) = b;
+        }
+    }
+}
+
+/* As bt_kv_pool_write: the scale is rounded to FP16 first, the integers are of that scale. */
+template <int N, int C>
+__device__ void put_int8_head(int8_t *to, __half *scale_at, int half, const pairs<N> (&x)[C])
+{
+    float max_abs = 0.0f;
+    for (int c = 0; c < C; c++) {
+        for (int j = 0; j < N; j++) {
+            max_abs = fmaxf(max_abs, fmaxf(fabsf(x[c].a[j]), fabsf(x[c].b[j])));
+        }
+    }
+    __half stored = __float2half_rn(bt_warp_reduce(max_abs, bt_max_op()) / 127.0f);
+    if (threadIdx.x % BT_CUDA_WARP == 0) {
+        *scale_at = stored;
+    }
+    float scale = __half2float(stored);
+    put_head(to, half, x, [&](float y) { return to_int8(y, scale); });
+}
+
+template <int N, int C>
+__device__ void put_in_pool(const rope_kv &p, int64_t row, int32_t pos, int32_t kv_head, int v,
+                            const pairs<N> (&x)[C])
+{
+    int half = p.head_dim / 2;
+    int32_t segment = p.segment[row];
+    const kv_planes &l = p.planes[p.kv_class[segment]];
+    int32_t block = p.block_table[(int64_t)segment * p.max_blocks + pos / l.block_tokens];
+    uint8_t *plane = p.blocks + block * p.block_bytes + l.at[v];
+    int64_t head = (int64_t)(pos % l.block_tokens) * p.n_kv_heads + kv_head;
+    int64_t element = head * p.head_dim;
+    if (l.format == BT_KV_INT8) {
+        __half *scale_at = reinterpret_cast<__half *>(plane + l.scales) + head;
+        put_int8_head(reinterpret_cast<int8_t *>(plane) + element, scale_at, half, x);
+    } else if (l.format == BT_KV_FP16) {
+        put_head(reinterpret_cast<__half *>(plane) + element, half, x, bt_from_f32<__half>);
+    } else {
+        put_head(reinterpret_cast<__nv_bfloat16 *>(plane) + element, half, x,
+                 bt_from_f32<__nv_bfloat16>);
+    }
+}
+
+/* A warp a head; C chunks of 32 N pairs cover half a head. Heads past the queries are keys, then
+ * values. */
+template <typename T, int N, int C>
+__global__ void rope_kv_kernel(rope_kv p, const T *q_norm, const T *k_norm, T *qkv)
+{
+    int64_t row = blockIdx.x;
+    int32_t run = (int32_t)(blockIdx.y * ROPE_WARPS + threadIdx.x / BT_CUDA_WARP);
+    int32_t pos = p.position[row];
+    if (run >= p.n_run) {
+        return;
+    }
+    int32_t head = p.first_head + run;
+    int half = p.head_dim / 2;
+    bool is_q = head < p.n_heads;
+    bool is_v = head >= p.n_heads + p.n_kv_heads;
+    T *at = qkv + (row * (p.n_heads + 2 * p.n_kv_heads) + head) * p.head_dim;
+    pairs<N> x[C];
+    load_head(at, half, x); /* before the position is looked at, which takes as long to come */
     if (pos < 0) {
         return;
     }
-    bool is_q = head < p.n_heads;
-    bool is_v = head >= p.n_heads + p.n_kv_heads;
     const T *norm = is_q ? q_norm : k_norm;
     if (!is_v && norm != nullptr) {
-        float sum = 0.0f;
-        for (int c = 0; c < C; c++) {
-            for (int j = 0; j < N; j++) {
-                sum += x[c].a[j] * x[c].a[j] + x[c].b[j] * x[c].b[j];
-            }
-        }
-        sum = bt_warp_reduce(sum, bt_add_op());
-        float scale = 1.0f / sqrtf(sum / (float)p.head_dim + p.eps);
-        for (int c = 0; c < C; c++) {
-            int i = (lane + c * BT_CUDA_WARP) * N;
-            for (int j = 0; i < half && j < N; j++) {
-                float wa = bt_to_f32(norm[i + j]);
-                float wb = bt_to_f32(norm[half + i + j]);
-                x[c].a[j] = bt_round<T>(bt_round<T>(x[c].a[j] * scale) * wa);
-                x[c].b[j] = bt_round<T>(bt_round<T>(x[c].b[j] * scale) * wb);
-            }
-        }
+        norm_head(norm, p.eps, half, x);
     }
     if (!is_v) {
-        const float *angles = p.angles + (int64_t)pos * p.head_dim;
-        for (int c = 0; c < C; c++) {
-            int i = (lane + c * BT_CUDA_WARP) * N;
-            for (int j = 0; i < half && j < N; j++) {
-                float cosine = angles[i + j];
-                float sine = angles[half + i + j];
-                float a = x[c].a[j];
-                float b = x[c].b[j];
-                x[c].a[j] = bt_round<T>(a * cosine - b * sine);
-                x[c].b[j] = bt_round<T>(b * cosine + a * sine);
-            }
-        }
+        rotate_head<T>(p.angles + (int64_t)pos * p.head_dim, half, x);
     }
-    if (!is_q) {
-        store_head<T, N>(p, x, C, row, pos, (head - p.n_heads) % p.n_kv_heads, is_v);
-        return;
-    }
-    for (int c = 0; c < C; c++) {
-        int i = (lane + c * BT_CUDA_WARP) * N;
-        if (i < half) {
-            bt_pack<T, N> a;
-            bt_pack<T, N> b;
-            for (int j = 0; j < N; j++) {
-                a.v[j] = bt_from_f32<T>(x[c].a[j]);
-                b.v[j] = bt_from_f32<T>(x[c].b[j]);
-            }
-            *reinterpret_cast<bt_pack<T, N> *>(at + i) = a;
-            *reinterpret_cast<bt_pack<T, N> *>(at + half + i) = b;
-        }
+    if (is_q) {
+        put_head(at, half, x, bt_from_f32<T>);
+    } else {
+        put_in_pool(p, row, pos, (head - p.n_heads) % p.n_kv_heads, is_v, x);
     }
 }
 
