@@ -155,7 +155,8 @@ static enum bt_code serve(const struct bt_cli *cli, struct prompts *p,
     eo.n_threads = o->n_threads;
     eo.requests = &table;
     struct bt_executor x = {0};
-    BT_TRY(bt_cpu_executor_create(&eo, &x, err));
+    const struct bt_backend *backend = o->engine->backend;
+    BT_TRY(backend->create(&eo, &x, err));
     struct bt_progress progress;
     struct bt_serve_opts so = {.executor = &x,
                                .sched = bt_engine_sched_opts(o->engine, o->config),
@@ -165,7 +166,7 @@ static enum bt_code serve(const struct bt_cli *cli, struct prompts *p,
                                .ctx = &progress};
     so.sched.spec.off_above_batch = 0;
     so.sched.spec.k_adaptive = false;
-    bt_cpu_executor_fit_sched(&x, &so.sched);
+    backend->fit_sched(&x, &so.sched);
     struct bt_serve_result result;
     bt_progress_start(&progress, "acceptance", NULL, cli->quiet);
     enum bt_code code = bt_serve_run(&so, &result, err);

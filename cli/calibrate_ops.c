@@ -52,7 +52,8 @@ struct shape {
 struct work {
     const struct bt_calibrate_opts *o;
     const struct bt_arch *arch;
-    struct bt_cpu_meter *meter;
+    const struct bt_backend *backend;
+    void *meter;
     struct bt_op_rows_kept *rows;
     struct shape shapes[SHAPES_MAX];
     struct bt_step_time times[SHAPES_MAX][PASSES];
@@ -68,7 +69,7 @@ static void add_shape(struct work *w, int32_t n_seqs, int32_t ctx, int32_t n_tok
     struct bt_step_shape s = {.n_seqs = n_seqs, .ctx = ctx, .n_tokens = n_tokens};
     bool slides = w->arch->n_sliding_layers > 0;
     bool in_window = !slides || ctx + n_tokens <= w->arch->sliding_window;
-    if (bt_cpu_meter_fits(w->meter, &s) && in_window) {
+    if (w->backend->meter_fits(w->meter, &s) && in_window) {
         BT_ASSERT(w->n_shapes < SHAPES_MAX);
         w->shapes[w->n_shapes++] = (struct shape){s, purpose};
     }
@@ -284,14 +285,14 @@ static enum bt_code serve_loop(struct work *w, struct bt_gen_table *table, struc
         .requests = table,
     };
     struct bt_executor x = {0};
-    BT_TRY(bt_cpu_executor_create(&eo, &x, err));
+    BT_TRY(w->backend->create(&eo, &x, err));
     struct bt_serve_opts so = {
         .executor = &x,
         .sched = {.max_batched_tokens = LOOP_REQUESTS * LOOP_PROMPT, .chunked_prefill = true},
         .requests = table,
         .clock = w->o->clock,
         .fast = true};
-    bt_cpu_executor_fit_sched(&x, &so.sched);
+    w->backend->fit_sched(&x, &so.sched);
     struct bt_recording recording = {0};
     so.recording = &recording;
     struct bt_serve_result result;
@@ -344,7 +345,7 @@ static enum bt_code make_meter(struct work *w, struct bt_error *err)
         .n_threads = w->o->n_threads,
         .clock = w->o->clock,
     };
-    return bt_cpu_meter_create(&mo, &w->meter, err);
+    return w->backend->meter_create(&mo, &w->meter, err);
 }
 
 static int compare_steps(const void *a, const void *b)
@@ -363,8 +364,8 @@ static enum bt_code run_shapes(const struct bt_cli *cli, struct work *w, struct 
     enum bt_code code = BT_OK;
     for (int32_t i = 0; i < PASSES * w->n_shapes && code == BT_OK; i++) {
         int32_t shape = i % w->n_shapes, pass = i / w->n_shapes;
-        code = bt_cpu_meter_run(w->meter, &w->shapes[shape].step, REPEATS, budget_ns,
-                                &w->times[shape][pass], err);
+        code = w->backend->meter_run(w->meter, &w->shapes[shape].step, REPEATS, budget_ns,
+                                     &w->times[shape][pass], err);
         bt_progress_update(&progress, (double)(i + 1) / PASSES, w->n_shapes);
     }
     for (int32_t i = 0; i < w->n_shapes && code == BT_OK; i++) {
@@ -382,7 +383,10 @@ enum bt_code bt_calibrate_ops(const struct bt_cli *cli, const struct bt_calibrat
     if (w == NULL) {
         BT_FAIL(err, BT_ERR_NOMEM, 0, "calibrate: no memory");
     }
-    *w = (struct work){.o = opts, .arch = &opts->engine->model.config.arch, .rows = out};
+    *w = (struct work){.o = opts,
+                       .backend = opts->engine->backend,
+                       .arch = &opts->engine->model.config.arch,
+                       .rows = out};
     enum bt_code code = measure_loop(w, err);
     if (code == BT_OK) {
         code = make_meter(w, err);
@@ -391,7 +395,9 @@ enum bt_code bt_calibrate_ops(const struct bt_cli *cli, const struct bt_calibrat
         plan_shapes(w);
         code = run_shapes(cli, w, err);
     }
-    bt_cpu_meter_destroy(w->meter);
+    if (w->meter != NULL) {
+        w->backend->meter_destroy(w->meter);
+    }
     free(w);
     return code;
 }

@@ -1,4 +1,5 @@
 /* berth calibrate: this machine, measured for one model, into the store. */
+#include "cli/backends.h"
 #include "cli/build_info.h"
 #include "cli/calibrate.h"
 #include "cli/cmd.h"
@@ -21,6 +22,7 @@ struct calibrate {
     struct bt_cli *cli;
     struct bt_config config;
     struct bt_run_opts run;
+    const struct bt_backend *backend;
     bool quick;
     const char *prompts; /* NULL: acceptance is not measured */
     struct bt_catalog *catalog;
@@ -40,20 +42,6 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Random weights of a catalog model: operations take the same time whatever the numbers are. */
-static enum bt_code make_random(struct calibrate *c, struct bt_error *err)
-{
-    struct bt_arch arch;
-    BT_TRY(bt_lookup_model(c->catalog, c->config.model, "model", &arch, err));
-    struct bt_model_opts mo = {.weights = (enum bt_weight_format)c->config.weights,
-                               .activations = (enum bt_act_format)c->config.activations};
-    BT_TRY(bt_model_random(&c->engine.model, &arch, &mo, c->run.seed, err));
-    enum bt_act_format act = bt_config_activations(&c->config, &arch, &c->host);
-    c->engine.compute = bt_act_format_bits(act) == 8 ? BT_ACT_FP32 : act;
-    c->engine.kv = bt_config_kv(&c->config, &arch, &c->host);
-    return BT_OK;
-}
-
 static enum bt_code open_model(struct calibrate *c, struct bt_error *err)
 {
     bool folder = is_folder(c->config.model);
@@ -62,12 +50,12 @@ static enum bt_code open_model(struct calibrate *c, struct bt_error *err)
                 "--prompts: acceptance is of a real model (--model DIR) that speculates (--spec "
                 "draft=DIR,k=K, self=N,k=K or medusa=H)");
     }
-    c->engine_open = true;
-    if (!folder) {
-        return make_random(c, err);
-    }
-    struct bt_engine_opts eo = {.config = &c->config, .tokenizer = c->prompts != NULL};
-    c->engine_open = false;
+    /* Operations take the same time whatever the numbers are. */
+    struct bt_engine_opts eo = {.config = &c->config,
+                                .backend = c->backend,
+                                .catalog = c->catalog,
+                                .seed = c->run.seed,
+                                .tokenizer = c->prompts != NULL};
     BT_TRY(bt_engine_load(c->cli, &eo, &c->engine, err));
     c->engine_open = true;
     return BT_OK;
@@ -311,9 +299,8 @@ static enum bt_code check(struct calibrate *c, struct bt_error *err)
         BT_FAIL(err, BT_ERR_ARG, 0, "--gpu %s: this build measures host, this machine's processor",
                 c->config.gpu);
     }
-    if (c->run.executor == BT_EXECUTOR_CUDA) {
-        BT_FAIL(err, BT_ERR_MISSING, 0, "--executor cuda: this build has no CUDA executor");
-    }
+    BT_TRY(bt_backend_find(c->run.executor == BT_EXECUTOR_CUDA ? BT_EXECUTOR_CUDA : BT_EXECUTOR_CPU,
+                           &c->backend, err));
     if (c->run.clock == BT_CLOCK_WORK && c->run.jobs != 1) {
         BT_FAIL(err, BT_ERR_ARG, c->run.jobs, "--clock work: counts one thread: --jobs 1");
     }

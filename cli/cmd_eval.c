@@ -1,4 +1,5 @@
 /* berth eval: perplexity and next-token accuracy, against a baseline, and under stress. */
+#include "cli/backends.h"
 #include "cli/cmd.h"
 #include "cli/config_opts.h"
 #include "cli/engine.h"
@@ -6,7 +7,6 @@
 #include "cli/eval_stress.h"
 #include "cli/eval_windows.h"
 #include "cli/progress.h"
-#include "engine/cpu/session.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -101,16 +101,17 @@ static enum bt_code score_all(struct eval *e, const struct bt_engine *engine, co
         .max_ctx = e->window,
         .n_threads = (int32_t)bt_args_int(&e->cli->args, "jobs", 0),
     };
-    struct bt_cpu_session *s;
-    BT_TRY(bt_cpu_session_create(&so, &s, err));
+    const struct bt_backend *backend = engine->backend;
+    void *s;
+    BT_TRY(backend->session_create(&so, &s, err));
     struct bt_progress bar;
     bt_progress_start(&bar, label, "windows", e->cli->quiet);
     enum bt_code code = bt_eval_windows_init(out, e->n_windows, e->window, err);
     for (int32_t i = 0; i < e->n_windows && code == BT_OK; i++) {
         struct bt_score score;
         bt_progress_update(&bar, i, e->n_windows);
-        code = bt_cpu_session_score(s, e->tokens.ids + (int64_t)i * e->window, e->window + 1,
-                                    &score, NULL, err);
+        code = backend->session_score(s, e->tokens.ids + (int64_t)i * e->window, e->window + 1,
+                                      &score, NULL, err);
         if (code == BT_OK && !score.finite) {
             code = bt_error_set(err, BT_ERR_INPUT, i, __FILE__, __LINE__,
                                 "%s: logits of window %d are no finite numbers",
@@ -121,7 +122,7 @@ static enum bt_code score_all(struct eval *e, const struct bt_engine *engine, co
         }
     }
     bt_progress_finish(&bar);
-    bt_cpu_session_destroy(s);
+    backend->session_destroy(s);
     return code;
 }
 
@@ -135,7 +136,7 @@ static enum bt_code score_checkpoint(struct eval *e, const char *dir, struct bt_
                 sizeof c.model - 1);
     }
     memcpy(c.model, dir, strlen(dir) + 1);
-    struct bt_engine_opts eo = {.config = &c};
+    struct bt_engine_opts eo = {.config = &c, .backend = e->engine.backend};
     struct bt_engine base;
     BT_TRY(bt_engine_load(e->cli, &eo, &base, err));
     const struct bt_arch *arch = &base.model.config.arch;
@@ -244,8 +245,10 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
     struct eval e = {.cli = cli, .window = (int32_t)bt_args_int(&cli->args, "window", 0)};
     bt_config_init(&e.config);
     BT_TRY(bt_config_apply(&cli->args, &e.config, err));
-    struct bt_engine_opts eo = {.config = &e.config,
-                                .tokenizer = bt_args_given(&cli->args, "text")};
+    const struct bt_backend *backend;
+    BT_TRY(bt_backend_of_args(&cli->args, &backend, err));
+    struct bt_engine_opts eo = {
+        .config = &e.config, .backend = backend, .tokenizer = bt_args_given(&cli->args, "text")};
     BT_TRY(read_also(bt_args_text(&cli->args, "also"), &eo, err));
     e.config.spec = (struct bt_spec_config){0};
     BT_TRY(bt_engine_load(cli, &eo, &e.engine, err));
@@ -290,6 +293,12 @@ static const struct bt_opt OPTS[] = {
     {.name = "stress",
      .kind = BT_OPT_FLAG,
      .help = "run extreme and degenerate inputs and look for NaN and overflow"},
+    {.name = "executor",
+     .kind = BT_OPT_ENUM,
+     .value = "WHERE",
+     .default_text = "cpu",
+     .allowed = "cpu|cuda",
+     .help = "what computes"},
     {.name = "jobs",
      .kind = BT_OPT_INT,
      .value = "N",
@@ -319,7 +328,8 @@ const struct bt_command bt_cmd_eval = {
     .notes =
         "Window i is tokens [N i, N i + N], the last one incomplete is left out. nll is nats a\n"
         "token; intervals are Student's over windows, the difference paired by window.\n"
-        "Activations and KV cache are float32 unless --activations and --kv say otherwise.\n"
+        "Activations and KV cache are float32 on the CPU, the checkpoint's 16-bit type on a GPU,\n"
+        "unless --activations and --kv say otherwise.\n"
         "--stress: exit status 1 when a logit is not finite.\n",
     .run = run,
 };

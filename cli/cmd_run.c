@@ -1,4 +1,5 @@
 /* berth run: text from a checkpoint by the real engine. */
+#include "cli/backends.h"
 #include "cli/cmd.h"
 #include "cli/config_opts.h"
 #include "cli/engine.h"
@@ -115,7 +116,8 @@ static enum bt_code generate(struct run *r, struct bt_error *err)
     eo.requests = &r->table;
     eo.n_threads = (int32_t)bt_args_int(&r->cli->args, "jobs", 0);
     struct bt_executor x;
-    BT_TRY(bt_cpu_executor_create(&eo, &x, err));
+    const struct bt_backend *backend = r->engine.backend;
+    BT_TRY(backend->create(&eo, &x, err));
     struct bt_serve_opts so = {
         .executor = &x,
         .sched = bt_engine_sched_opts(&r->engine, &r->config),
@@ -127,7 +129,7 @@ static enum bt_code generate(struct run *r, struct bt_error *err)
     so.sched.max_seqs_auto = false;
     so.sched.degrade = (struct bt_degrade_opts){0};
     so.sched.max_requests = 1;
-    bt_cpu_executor_fit_sched(&x, &so.sched);
+    backend->fit_sched(&x, &so.sched);
     struct bt_serve_result result;
     enum bt_code code = bt_serve_run(&so, &result, err);
     x.ops->destroy(x.self);
@@ -241,8 +243,11 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
     struct run r = {.cli = cli, .err = err};
     bt_config_init(&r.config);
     BT_TRY(bt_config_apply(&cli->args, &r.config, err));
+    const struct bt_backend *backend;
+    BT_TRY(bt_backend_of_args(&cli->args, &backend, err));
     struct bt_engine_opts eo = {
         .config = &r.config,
+        .backend = backend,
         .tokenizer = true,
         .medusa_dir =
             bt_args_given(&cli->args, "medusa") ? bt_args_text(&cli->args, "medusa") : NULL,
@@ -308,7 +313,7 @@ static const struct bt_opt OPTS[] = {
      .kind = BT_OPT_ENUM,
      .value = "WHERE",
      .default_text = "cpu",
-     .allowed = "cpu",
+     .allowed = "cpu|cuda",
      .help = "what computes"},
     {.name = "jobs",
      .kind = BT_OPT_INT,
@@ -338,6 +343,7 @@ const struct bt_command bt_cmd_run = {
     .n_opts = sizeof OPTS / sizeof *OPTS,
     .takes_config = true,
     .notes = "On the CPU, activations and KV cache are float32 unless --activations and --kv say\n"
-             "otherwise. The text goes to stdout as it comes; speed goes to stderr.\n",
+             "otherwise; on a GPU the checkpoint's 16-bit type. The text goes to stdout as it "
+             "comes; speed goes to stderr.\n",
     .run = run,
 };

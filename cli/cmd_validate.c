@@ -514,8 +514,9 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
         v->run.executor = BT_EXECUTOR_CPU;
     }
     if (code == BT_OK && v->run.executor == BT_EXECUTOR_SIM) {
-        code = bt_error_set(err, BT_ERR_ARG, 0, __FILE__, __LINE__,
-                            "--executor sim: the simulator is compared with a real engine (cpu)");
+        code = bt_error_set(
+            err, BT_ERR_ARG, 0, __FILE__, __LINE__,
+            "--executor sim: the simulator is compared with a real engine (cpu, cuda)");
     }
     code = code == BT_OK && v->is_scenario ? open_scenario(v, err) : code;
     code = code == BT_OK ? bt_world_open(cli, &v->world, err) : code;

@@ -1,5 +1,7 @@
 #include "cli/engine.h"
 
+#include "cli/lookup.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,12 +35,19 @@ static void tell_notes(const struct bt_cli *cli, const struct bt_model *m)
     }
 }
 
-/* FP32 unless one was asked for; an INT8 input of the linear layers leaves the rest FP32. */
-static enum bt_act_format compute_of(const struct bt_config *c)
+/* What was asked for where that is a float, else the backend's own: an INT8 input of the linear
+ * layers leaves the rest as it is. */
+static enum bt_act_format compute_of(const struct bt_backend *b, const struct bt_config *c,
+                                     const struct bt_arch *arch)
 {
     enum bt_act_format a = (enum bt_act_format)c->activations;
-    bool is_float = a == BT_ACT_FP16 || a == BT_ACT_BF16;
-    return is_float ? a : BT_ACT_FP32;
+    if (a == BT_ACT_FP16 || a == BT_ACT_BF16 || a == BT_ACT_FP32) {
+        return a;
+    }
+    if (!b->makes_weights) {
+        return BT_ACT_FP32;
+    }
+    return arch->compute == BT_ACT_FP16 ? BT_ACT_FP16 : BT_ACT_BF16;
 }
 
 static enum bt_kv_format kv_of(const struct bt_config *c, enum bt_act_format compute)
@@ -47,6 +56,17 @@ static enum bt_kv_format kv_of(const struct bt_config *c, enum bt_act_format com
         return (enum bt_kv_format)c->kv_dtype;
     }
     return compute == BT_ACT_FP16 ? BT_KV_FP16 : compute == BT_ACT_BF16 ? BT_KV_BF16 : BT_KV_FP32;
+}
+
+/* Random weights of a catalog model: its shape alone where the executor makes them. */
+static enum bt_code make_random(const struct bt_engine_opts *o, const char *name,
+                                const struct bt_model_opts *mo, struct bt_model *m,
+                                struct bt_error *err)
+{
+    struct bt_arch arch;
+    BT_TRY(bt_lookup_model(o->catalog, name, "model", &arch, err));
+    return o->backend->makes_weights ? bt_model_shape(m, &arch, mo, err)
+                                     : bt_model_random(m, &arch, mo, o->seed, err);
 }
 
 static enum bt_code check_vocabulary(const struct bt_engine *e, const char *draft_dir,
@@ -75,9 +95,15 @@ static enum bt_code check_vocabulary(const struct bt_engine *e, const char *draf
     return BT_OK;
 }
 
-static enum bt_code load_draft(const struct bt_cli *cli, const struct bt_config *c,
+static enum bt_code load_draft(const struct bt_cli *cli, const struct bt_engine_opts *o,
                                struct bt_engine *e, struct bt_error *err)
 {
+    const struct bt_config *c = o->config;
+    if (o->catalog != NULL && !is_folder(c->spec.draft)) {
+        BT_TRY(make_random(o, c->spec.draft, NULL, &e->draft, err));
+        e->has_draft = true;
+        return BT_OK;
+    }
     BT_TRY(check_folder(c->spec.draft, "--spec: draft", err));
     BT_TRY(check_vocabulary(e, c->spec.draft, err));
     BT_TRY(bt_model_load(&e->draft, c->spec.draft, NULL, err));
@@ -119,7 +145,11 @@ static enum bt_code load_all(const struct bt_cli *cli, const struct bt_engine_op
                              struct bt_engine *e, struct bt_error *err)
 {
     const struct bt_config *c = o->config;
-    BT_TRY(check_folder(c->model, "--model", err));
+    e->backend = o->backend;
+    e->random = o->catalog != NULL && c->model[0] != '\0' && !is_folder(c->model);
+    if (!e->random) {
+        BT_TRY(check_folder(c->model, "--model", err));
+    }
     if (o->tokenizer) {
         BT_TRY(bt_tokenizer_load_dir(c->model, &e->tokenizer, err));
     }
@@ -130,12 +160,13 @@ static enum bt_code load_all(const struct bt_cli *cli, const struct bt_engine_op
         .embeddings = o->embeddings,
         .norms = o->norms,
     };
-    BT_TRY(bt_model_load(&e->model, c->model, &mo, err));
+    BT_TRY(e->random ? make_random(o, c->model, &mo, &e->model, err)
+                     : bt_model_load(&e->model, c->model, &mo, err));
     tell_notes(cli, &e->model);
-    e->compute = compute_of(c);
+    e->compute = compute_of(o->backend, c, &e->model.config.arch);
     e->kv = kv_of(c, e->compute);
     if (c->spec.kind == BT_SPEC_DRAFT) {
-        BT_TRY(load_draft(cli, c, e, err));
+        BT_TRY(load_draft(cli, o, e, err));
     }
     if (c->spec.kind == BT_SPEC_MEDUSA) {
         BT_TRY(load_medusa(o, e, err));
@@ -178,7 +209,13 @@ struct bt_executor_opts bt_engine_executor_opts(const struct bt_engine *e,
         .kv = e->kv,
         .block_tokens = c->kv_block_tokens,
         .max_model_len = c->max_model_len,
+        .unfused = !c->fused,
+        .gpu_memory_bytes = c->gpu_memory_bytes,
+        .pcie_bytes_per_s = c->pcie_bytes_per_s,
     };
+    if (e->random && c->spec.n_acceptance > 0) {
+        o.force_acceptance = c->spec.acceptance[0];
+    }
     if (e->kv == BT_KV_INT8 && c->kv_long_above_tokens > 0) {
         o.kv_16bit = e->model.config.arch.compute == BT_ACT_FP16 ? BT_KV_FP16 : BT_KV_BF16;
     }

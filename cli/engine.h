@@ -2,8 +2,9 @@
  * executor and scheduler filled in.
  *
  * On the CPU the arithmetic is float32 unless --activations says otherwise, and so is the KV cache
- * unless --kv does: the reference's own numbers. Weights are the checkpoint's unless --weights
- * rounds them while loading.
+ * unless --kv does: the reference's own numbers. On a GPU both are the checkpoint's 16-bit type
+ * unless they say otherwise. Weights are the checkpoint's unless --weights rounds them while
+ * loading.
  *
  * Ownership: the struct owns what it loaded. Threading: the main thread.
  */
@@ -11,7 +12,8 @@
 #define BT_CLI_ENGINE_H
 
 #include "cli/command.h"
-#include "engine/cpu/executor_cpu.h"
+#include "db/catalog.h"
+#include "engine/backend.h"
 #include "engine/model/model.h"
 #include "engine/model/tokenizer.h"
 #include "sim/config.h"
@@ -24,12 +26,18 @@ extern "C" {
 
 struct bt_engine_opts {
     const struct bt_config *config;
+    const struct bt_backend *backend; /* what will run it */
+    /* Not NULL: a model that is no folder is one of the catalog, with random weights. */
+    const struct bt_catalog *catalog;
+    uint64_t seed;          /* of random weights */
     bool tokenizer;         /* needed */
     const char *medusa_dir; /* folder of the Medusa heads; NULL: the model's, else "MODEL-medusa" */
     bool lm_head, embeddings, norms; /* an integer --weights applies to them too */
 };
 
 struct bt_engine {
+    const struct bt_backend *backend;
+    bool random; /* weights; the draft's too */
     struct bt_model model, draft;
     struct bt_medusa medusa;
     bool has_draft, has_medusa;
@@ -39,9 +47,9 @@ struct bt_engine {
 };
 
 /* Loads what the configuration names. Notes on the checkpoints go to stderr. Returns BT_ERR_ARG
- * when
- * --model is not a folder, for a draft of another vocabulary, and for formats that have no
- * arithmetic here; else the loaders' errors. On failure *e is zeroed. */
+ * when --model is neither a folder nor, where that is allowed, a catalog model; for a draft of
+ * another vocabulary, and for formats that have no arithmetic here; else the loaders' errors. On
+ * failure *e is zeroed. */
 BT_NODISCARD enum bt_code bt_engine_load(const struct bt_cli *cli,
                                          const struct bt_engine_opts *opts, struct bt_engine *e,
                                          struct bt_error *err);
@@ -52,7 +60,7 @@ void bt_engine_fini(struct bt_engine *e);
 struct bt_executor_opts bt_engine_executor_opts(const struct bt_engine *e,
                                                 const struct bt_config *c);
 
-/* The scheduler's policy as the configuration says; bt_cpu_executor_fit_sched fills in the rest. */
+/* The scheduler's policy as the configuration says; the backend's fit_sched fills in the rest. */
 struct bt_sched_opts bt_engine_sched_opts(const struct bt_engine *e, const struct bt_config *c);
 
 /* Ids of a text. Returns BT_ERR_INPUT when it is empty, or has an id that the model has no row for.

@@ -1,7 +1,6 @@
 #include "cli/eval_stress.h"
 
 #include "engine/core/rng.h"
-#include "engine/cpu/session.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +9,7 @@ enum { LONGEST = 2048, CHUNK = 32 };
 
 struct stress {
     const struct bt_engine *engine;
-    struct bt_cpu_session *session;
+    void *session;
     int32_t n_max;    /* tokens of the longest sequence */
     int32_t large_id; /* the row of the embedding with the greatest norm */
     int32_t small_id; /* .. and with the least */
@@ -131,7 +130,7 @@ static enum bt_code run_input(struct stress *s, int32_t n, double *worst, bool *
     *finite = true;
     for (int32_t i = 0; i < n; i += CHUNK) {
         int32_t rows = n - i < CHUNK ? n - i : CHUNK;
-        BT_TRY(bt_cpu_session_run(s->session, s->ids + i, rows, i, 0, s->logits, err));
+        BT_TRY(s->engine->backend->session_run(s->session, s->ids + i, rows, i, 0, s->logits, err));
         for (int64_t j = 0; j < (int64_t)rows * vocab_of(s); j++) {
             double x = fabs((double)s->logits[j]);
             *finite = *finite && isfinite(x);
@@ -170,7 +169,7 @@ static enum bt_code stress_init(struct stress *s, int32_t n_threads, struct bt_e
         .max_ctx = s->n_max,
         .n_threads = n_threads,
     };
-    BT_TRY(bt_cpu_session_create(&so, &s->session, err));
+    BT_TRY(s->engine->backend->session_create(&so, &s->session, err));
     s->ids = calloc((size_t)s->n_max, sizeof *s->ids);
     s->logits = calloc((size_t)CHUNK * (size_t)a->vocab, sizeof *s->logits);
     float *row = calloc((size_t)a->hidden, sizeof *row);
@@ -201,6 +200,8 @@ enum bt_code bt_eval_stress(struct bt_cli *cli, const struct bt_engine *e, struc
     json_decref(doc);
     free(s.ids);
     free(s.logits);
-    bt_cpu_session_destroy(s.session);
+    if (s.session != NULL) {
+        e->backend->session_destroy(s.session);
+    }
     return code;
 }

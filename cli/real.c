@@ -1,5 +1,6 @@
 #include "cli/real.h"
 
+#include "cli/backends.h"
 #include "cli/progress.h"
 #include "engine/core/rng.h"
 #include "engine/cpu/host.h"
@@ -7,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* ---- the configuration ---- */
 
@@ -17,10 +19,42 @@ static enum bt_code refuse(const char *option, const char *value, const char *wh
             value, why);
 }
 
-static enum bt_code check_config(const struct bt_config *c, struct bt_error *err)
+/* The card of the catalog that a device calls itself: "NVIDIA H200" is h200. */
+static bool same_product(const char *device, const struct bt_gpu *card)
+{
+    char name[BT_GPU_NAME_BYTES + 16];
+    (void)snprintf(name, sizeof name, "nvidia %s", card->name);
+    size_t n = strlen(name);
+    return strncasecmp(device, name, n) == 0 && (device[n] == '\0' || device[n] == ' ');
+}
+
+/* On a GPU the card is the one that is there; it has to be named where the catalog does not know it
+ * by the name that it gives itself. */
+static enum bt_code find_card(const struct bt_world *w, struct bt_config *c, struct bt_error *err)
+{
+    const char *product = bt_backend_gpu_product();
+    for (int32_t i = 0; i < bt_catalog_n_gpus(w->catalog) && c->gpu[0] == '\0'; i++) {
+        const struct bt_gpu *card = &bt_catalog_gpu_at(w->catalog, i)->gpu;
+        if (same_product(product, card)) {
+            (void)snprintf(c->gpu, sizeof c->gpu, "%s", card->name);
+        }
+    }
+    if (c->gpu[0] == '\0') {
+        BT_FAIL(err, BT_ERR_ARG, 0, "--gpu is missing: which card of the catalog is \"%s\"?",
+                product);
+    }
+    if (strcmp(c->gpu, "host") == 0) {
+        BT_FAIL(err, BT_ERR_ARG, 0, "--gpu host: the CUDA executor runs on a GPU, here %s",
+                product);
+    }
+    return BT_OK;
+}
+
+static enum bt_code check_config(const struct bt_config *c, const struct bt_backend *backend,
+                                 struct bt_error *err)
 {
     char n[32];
-    if (strcmp(c->gpu, "host") != 0) {
+    if (!backend->makes_weights && strcmp(c->gpu, "host") != 0) {
         return refuse("gpu", c->gpu, "runs on host, this machine's processor", err);
     }
     if (c->replicas != 1) {
@@ -29,14 +63,17 @@ static enum bt_code check_config(const struct bt_config *c, struct bt_error *err
     }
     if (c->tp != 1) {
         (void)snprintf(n, sizeof n, "%d", c->tp);
-        return refuse("tp", n, "has one processor", err);
+        return refuse("tp", n, "has one processor or GPU", err);
     }
     if (strcmp(c->stack, "berth") != 0 && c->stack[0] != '\0') {
         return refuse("stack", c->stack, "is berth", err);
     }
-    if (c->inflight > 1) {
+    if (c->inflight > backend->inflight_max) {
+        char why[64];
         (void)snprintf(n, sizeof n, "%d", c->inflight);
-        return refuse("inflight", n, "on the CPU has one step in flight", err);
+        (void)snprintf(why, sizeof why, "(%s) has at most %d in flight", backend->name,
+                       backend->inflight_max);
+        return refuse("inflight", n, why, err);
     }
     if (c->degrade_model[0] != '\0') {
         return refuse("degrade-model", c->degrade_model, "serves one model", err);
@@ -80,7 +117,7 @@ enum bt_code bt_real_deploy(const struct bt_world *w, const struct bt_config *c,
 
 void bt_real_default_gpu(const struct bt_run_opts *run, struct bt_config *c)
 {
-    if (run->executor != BT_EXECUTOR_SIM && c->gpu[0] == '\0') {
+    if (run->executor == BT_EXECUTOR_CPU && c->gpu[0] == '\0') {
         (void)snprintf(c->gpu, sizeof c->gpu, "host");
     }
 }
@@ -92,18 +129,23 @@ enum bt_code bt_real_configure(struct bt_world *w, const struct bt_run_opts *run
     if (run->executor == BT_EXECUTOR_SIM) {
         return BT_OK;
     }
-    if (run->executor == BT_EXECUTOR_CUDA) {
-        BT_FAIL(err, BT_ERR_MISSING, 0, "--executor cuda: this build has no CUDA executor");
-    }
+    const struct bt_backend *backend;
+    BT_TRY(bt_backend_find(run->executor, &backend, err));
     bt_real_default_gpu(run, c);
-    BT_TRY(check_config(c, err));
+    int64_t memory_bytes = bt_host_memory_bytes();
+    if (backend->makes_weights) {
+        BT_TRY(find_card(w, c, err));
+    } else {
+        BT_TRY(bt_world_need_host(w, run->jobs, err));
+    }
+    BT_TRY(check_config(c, backend, err));
     BT_TRY(check_hooks(w, err));
-    BT_TRY(bt_world_need_host(w, run->jobs, err));
-    struct bt_gpu host;
-    BT_TRY(w->env.find_gpu(w->env.ctx, "host", &host, err));
+    if (!bt_config_is_given(c, bt_config_find_option("inflight"))) {
+        c->inflight = backend->inflight_max;
+    }
     if (!bt_config_is_given(c, bt_config_find_option("host-memory")) &&
-        c->host_memory_bytes > host.memory_bytes / share) {
-        c->host_memory_bytes = host.memory_bytes / share;
+        c->host_memory_bytes > memory_bytes / share) {
+        c->host_memory_bytes = memory_bytes / share;
     }
     struct bt_deploy d;
     struct bt_error why = {0};
@@ -127,6 +169,7 @@ enum bt_code bt_real_configure(struct bt_world *w, const struct bt_run_opts *run
 static enum bt_code make_executor(struct bt_real *r, const struct bt_deploy *d,
                                   const struct bt_run_opts *run, struct bt_error *err)
 {
+    const struct bt_backend *backend = r->engine.backend;
     struct bt_executor_opts o = bt_engine_executor_opts(&r->engine, &r->config);
     o.block_tokens = d->sched.block_tokens;
     o.n_blocks = d->sched.n_blocks;
@@ -136,7 +179,9 @@ static enum bt_code make_executor(struct bt_real *r, const struct bt_deploy *d,
     o.n_threads = run->jobs;
     o.clock = run->clock;
     o.requests = &r->table;
-    return bt_cpu_executor_create(&o, &r->executor, err);
+    o.max_rows = backend->makes_weights ? r->config.max_batched_tokens : 0;
+    o.tune = true;
+    return backend->create(&o, &r->executor, err);
 }
 
 enum bt_code bt_real_open(const struct bt_cli *cli, const struct bt_world *w,
@@ -156,8 +201,16 @@ enum bt_code bt_real_open(const struct bt_cli *cli, const struct bt_world *w,
         return code;
     }
     r->fits = true;
-    struct bt_engine_opts eo = {.config = &r->config};
-    code = bt_engine_load(cli, &eo, &r->engine, err);
+    const struct bt_backend *backend = NULL;
+    code = bt_backend_find(run->executor, &backend, err);
+    struct bt_engine_opts eo = {.config = &r->config,
+                                .backend = backend,
+                                .catalog =
+                                    backend == NULL || !backend->makes_weights ? NULL : w->catalog,
+                                .seed = run->seed};
+    if (code == BT_OK) {
+        code = bt_engine_load(cli, &eo, &r->engine, err);
+    }
     if (code == BT_OK) {
         code = make_executor(r, &d, run, err);
     }
@@ -366,7 +419,7 @@ static enum bt_code serve(struct bt_real *r, const struct bt_cli *cli, const str
         .ctx = &watcher,
     };
     so.sched.metrics = metrics;
-    bt_cpu_executor_fit_sched(&r->executor, &so.sched);
+    r->engine.backend->fit_sched(&r->executor, &so.sched);
     struct bt_serve_result result;
     bt_progress_start(&watcher.progress, opts->label, "requests", cli->quiet);
     enum bt_code code = bt_serve_run(&so, &result, err);

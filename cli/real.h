@@ -33,10 +33,11 @@ struct bt_real {
 void bt_real_default_gpu(const struct bt_run_opts *run, struct bt_config *c);
 
 /* Does nothing for the simulator. Makes a configuration one of this machine: the card is "host"
- * (measured now unless the store knows it), the pool no larger than max_seqs sequences can use,
- * swap space within a quarter of the memory. BT_ERR_ARG for what only a simulation can do: other
- * cards, several replicas, a stack, steps in flight, degradation to another model; BT_ERR_MISSING
- * for the CUDA executor. */
+ * (measured now unless the store knows it) or the GPU that is here, the pool no larger than
+ * max_seqs sequences can use, swap space within a quarter of the host's memory, as many steps in
+ * flight as the executor takes unless given. BT_ERR_ARG for what only a simulation can do: other
+ * cards, several replicas, a stack, more steps in flight, degradation to another model;
+ * BT_ERR_MISSING without a CUDA engine or a GPU for it. */
 BT_NODISCARD enum bt_code bt_real_configure(struct bt_world *w, const struct bt_run_opts *run,
                                             struct bt_config *c, struct bt_error *err);
 

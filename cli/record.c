@@ -1,5 +1,6 @@
 #include "cli/record.h"
 
+#include "cli/backends.h"
 #include "cli/build_info.h"
 #include "cli/config_opts.h"
 #include "cli/metrics_json.h"
@@ -43,9 +44,12 @@ void bt_record_begin(struct bt_record *r, const struct bt_cli *cli, const struct
         hash[0] = '\0';
     }
     const char *slash = trace_path == NULL ? NULL : strrchr(trace_path, '/');
-    bool real = run->executor == BT_EXECUTOR_CPU;
+    bool real = run->executor != BT_EXECUTOR_SIM;
+    bool cuda = run->executor == BT_EXECUTOR_CUDA;
     char device[BT_HOST_TEXT_BYTES] = "";
-    if (real) {
+    if (cuda) {
+        (void)snprintf(device, sizeof device, "%s", bt_backend_gpu_product());
+    } else if (real) {
         bt_host_describe(run->jobs, device);
     }
     struct bt_store_run row = {
@@ -59,7 +63,9 @@ void bt_record_begin(struct bt_record *r, const struct bt_cli *cli, const struct
         .trace_name = slash == NULL ? trace_path : slash + 1,
         .trace_sha256 = hash,
         .seed = run->seed,
-        .executor = real ? "cpu" : NULL,
+        .executor = cuda   ? "cuda"
+                    : real ? "cpu"
+                           : NULL,
         .device = real ? device : NULL,
         .stack = stack,
         .keep_all_requests = run->per_request != NULL,

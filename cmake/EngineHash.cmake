@@ -1,9 +1,9 @@
 # Writes OUT, a header with the SHA-256 of each engine's sources, when it differs from what is there:
 # calibrations are keyed by them.
 #   cmake -DSOURCE=dir -DOUT=file -P EngineHash.cmake
-set(shared engine/backend.h engine/block_layout.h engine/core/executor.h engine/executor_opts.c
+set(shared engine/backend.h engine/block_ids.c engine/block_layout.h engine/core/executor.h engine/executor_opts.c
   engine/executor_opts.h engine/meter.h engine/model/qweight.c engine/model/qweight.h
-  engine/sample.c engine/serve.c)
+  engine/sample.c engine/serve.c engine/step_work.c)
 function(hash_of name)
   file(GLOB files RELATIVE "${SOURCE}" ${ARGN})
   list(APPEND files ${shared})

@@ -8,10 +8,13 @@
 #define BT_ENGINE_BACKEND_H
 
 #include "engine/core/executor.h"
+#include "engine/core/gpu.h"
 #include "engine/core/sched.h"
 #include "engine/executor_opts.h"
 #include "engine/meter.h"
 #include "engine/score.h"
+
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,6 +22,8 @@ extern "C" {
 
 struct bt_backend {
     const char *name; /* "cpu", "cuda" */
+    int32_t inflight_max;
+    bool makes_weights; /* a model may be only a shape: random weights */
 
     enum bt_code (*create)(const struct bt_executor_opts *opts, struct bt_executor *out,
                            struct bt_error *err);
@@ -42,7 +47,12 @@ struct bt_backend {
     bool (*meter_fits)(const void *meter, const struct bt_step_shape *s);
     enum bt_code (*meter_run)(void *meter, const struct bt_step_shape *s, int32_t min_repeats,
                               int64_t budget_ns, struct bt_step_time *out, struct bt_error *err);
+    void (*meter_explain)(const void *meter, FILE *f); /* kernels and why; may be NULL */
+    void (*meter_memory)(const void *meter, struct bt_executor_memory *out);
     void (*meter_destroy)(void *meter);
+
+    /* The machine itself: rates, memory, links; see engine/cpu/host.h and engine/cuda/measure.h. */
+    enum bt_code (*measure)(int32_t n_threads, struct bt_gpu *out, struct bt_error *err);
 };
 
 #ifdef __cplusplus

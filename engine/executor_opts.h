@@ -18,6 +18,8 @@ extern "C" {
 
 enum { BT_DEFAULT_BLOCK_TOKENS = 16 };
 
+struct bt_cuda_comm;
+
 struct bt_executor_opts {
     const struct bt_model *model;   /* bt_model_is_shape: the executor makes random weights */
     const struct bt_model *draft;   /* draft model, or NULL */
@@ -47,6 +49,7 @@ struct bt_executor_opts {
     bool tune;                 /* measure the kernels of each matrix and keep the fastest */
     double force_acceptance;   /* > 0: draft tokens are accepted with this conditional probability,
                                   whatever the logits say */
+    int64_t gpu_memory_bytes;  /* > 0: weights, pool and workspaces take no more */
     int64_t pcie_bytes_per_s;  /* > 0: swaps take at least as long as at this rate each way */
     int32_t n_ranks, rank;     /* of tensor parallelism; 0 ranks: one */
     struct bt_cuda_comm *comm; /* borrowed: how ranks add up; NULL with one rank */

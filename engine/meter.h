@@ -1,11 +1,13 @@
 /* What measuring a step of the real engine means: its shape, its parts, their times. The meters are
- * engine/cpu/measure.h and engine/cuda/measure.h. Plain data.
+ * engine/cpu/measure.h and engine/cuda/measure.h. Threading: one thread a load.
  */
 #ifndef BT_ENGINE_METER_H
 #define BT_ENGINE_METER_H
 
 #include "engine/clock.h"
-#include "engine/core/arch.h"
+#include "engine/core/arena.h"
+#include "engine/core/executor.h"
+#include "engine/gen.h"
 #include "engine/model/model.h"
 
 #include <stdint.h>
@@ -27,6 +29,7 @@ enum bt_step_part {
     BT_PART_ACTIVATION, /* silu(gate) * up */
     BT_PART_DOWN,       /* */
     BT_PART_FINAL_NORM, /* of the rows that are wanted */
+    BT_PART_QUANTISE,   /* of activations, where it is an operation by itself */
     BT_PART_LM_HEAD,    /* */
     BT_PART_SAMPLE,     /* from logits to tokens */
     BT_STEP_PARTS,
@@ -42,6 +45,10 @@ struct bt_meter_opts {
     int64_t max_kv_tokens; /* of all sequences of a shape together */
     int32_t n_threads;
     enum bt_clock clock;
+    bool only_steps; /* parts need not be timed */
+
+    /* GPU only, as bt_executor_opts. */
+    bool unfused, tune;
 };
 
 /* n_seqs sequences with `ctx` tokens of KV each, which compute n_tokens more and give one token out
@@ -61,7 +68,32 @@ struct bt_step_time {
     double rest_ns;                  /* median of the step's time outside the operations */
     double rest_spread;
     double step_ns; /* median of the whole step */
+    double gap_ns;  /* of that, the device waited for the host */
 };
+
+/* Plans of random tokens for shapes, within what a meter's options allow. */
+struct bt_meter_load {
+    int32_t max_seqs, max_ctx, block_tokens, n_blocks;
+    struct bt_gen_table table;
+    int32_t *prompt;                 /* [max_ctx] */
+    int32_t *outs;                   /* [max_seqs]: one token of each answer */
+    struct bt_gen_request *requests; /* [max_seqs] */
+    struct bt_plan_seq *seqs;        /* [max_seqs] */
+    int32_t *blocks;                 /* [n_blocks]: the identity */
+    struct bt_result_seq *results;   /* [max_seqs] */
+};
+
+/* Memory from the arena; options' block_tokens 0 is the default. BT_ERR_NOMEM. */
+BT_NODISCARD enum bt_code bt_meter_load_init(struct bt_meter_load *l, struct bt_arena *arena,
+                                             const struct bt_meter_opts *o, struct bt_error *err);
+bool bt_meter_load_fits(const struct bt_meter_load *l, const struct bt_step_shape *s);
+
+/* The plan of one step, with answers begun anew; valid until the next one. */
+void bt_meter_load_plan(struct bt_meter_load *l, const struct bt_step_shape *s,
+                        struct bt_step_plan *plan);
+
+/* Median, and half the interquartile range; sorts. */
+double bt_meter_median(int64_t *samples, int32_t n, double *spread);
 
 #ifdef __cplusplus
 }

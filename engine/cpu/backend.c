@@ -1,6 +1,7 @@
 #include "engine/cpu/backend.h"
 
 #include "engine/cpu/executor_cpu.h"
+#include "engine/cpu/host.h"
 #include "engine/cpu/measure.h"
 #include "engine/cpu/session.h"
 
@@ -50,6 +51,11 @@ static enum bt_code meter_run(void *meter, const struct bt_step_shape *s, int32_
     return bt_cpu_meter_run(meter, s, min_repeats, budget_ns, out, err);
 }
 
+static void meter_memory(const void *meter, struct bt_executor_memory *out)
+{
+    bt_cpu_executor_memory(bt_cpu_meter_executor(meter), out);
+}
+
 static void meter_destroy(void *meter)
 {
     bt_cpu_meter_destroy(meter);
@@ -57,6 +63,7 @@ static void meter_destroy(void *meter)
 
 const struct bt_backend bt_cpu_backend = {
     .name = "cpu",
+    .inflight_max = 1,
     .create = bt_cpu_executor_create,
     .memory = bt_cpu_executor_memory,
     .fit_sched = bt_cpu_executor_fit_sched,
@@ -67,5 +74,7 @@ const struct bt_backend bt_cpu_backend = {
     .meter_create = meter_create,
     .meter_fits = meter_fits,
     .meter_run = meter_run,
+    .meter_memory = meter_memory,
     .meter_destroy = meter_destroy,
+    .measure = bt_host_measure,
 };

@@ -34,7 +34,6 @@ static enum bt_code take_pool(struct bt_cpu_executor *e, struct bt_error *err)
     const struct bt_arch *draft = o->draft == NULL ? NULL : &o->draft->config.arch;
     struct bt_block_layout *l = &e->pool.layout[0];
     BT_TRY(bt_block_layout_init(l, &o->model->config.arch, draft, o->kv, o->block_tokens, err));
-    e->ids_per_block = l->block_tokens;
     if (o->kv_16bit != BT_KV_DEFAULT && o->kv == BT_KV_INT8) {
         BT_TRY(bt_block_layout_init_16bit(&e->pool.layout[1], l, o->kv_16bit, err));
     }
@@ -47,10 +46,8 @@ static enum bt_code take_pool(struct bt_cpu_executor *e, struct bt_error *err)
         BT_FAIL(err, BT_ERR_NOMEM, 0, "kv: no memory for %zu bytes of pool and %zu for swap",
                 pool_bytes, host_bytes);
     }
-    BT_ARENA_ARRAY(&e->work_arena, e->block_ids, (int64_t)o->n_blocks * e->ids_per_block, err);
-    BT_ARENA_ARRAY(&e->work_arena, e->host_ids, (int64_t)o->n_host_blocks * e->ids_per_block, err);
-    memset(e->block_ids, 0xff, (size_t)o->n_blocks * (size_t)e->ids_per_block * sizeof(int32_t));
-    return BT_OK;
+    return bt_block_ids_init(&e->ids, &e->work_arena, o->n_blocks, o->n_host_blocks,
+                             l->block_tokens, err);
 }
 
 static enum bt_code take_spec(struct bt_cpu_executor *e, struct bt_error *err)
@@ -120,24 +117,19 @@ static void executor_destroy(void *self)
 /* ---- copies ---- */
 
 /* Moves blocks and what is known of their content. */
-static void copy_blocks(const struct bt_cpu_executor *e, const struct bt_plan_copy *c)
+static void copy_blocks(struct bt_cpu_executor *e, const struct bt_plan_copy *c)
 {
     size_t block_bytes = (size_t)e->pool.layout[0].block_bytes;
-    size_t ids_bytes = (size_t)e->ids_per_block * sizeof(int32_t);
     const uint8_t *src = c->kind == BT_COPY_SWAP_IN ? e->host_blocks : e->pool.blocks;
     uint8_t *dst = c->kind == BT_COPY_SWAP_OUT ? e->host_blocks : e->pool.blocks;
-    const int32_t *src_ids = c->kind == BT_COPY_SWAP_IN ? e->host_ids : e->block_ids;
-    int32_t *dst_ids = c->kind == BT_COPY_SWAP_OUT ? e->host_ids : e->block_ids;
     for (int32_t i = 0; i < c->n_blocks; i++) {
-        size_t from = (size_t)c->src[i];
-        size_t to = (size_t)c->dst[i];
-        memcpy(dst + to * block_bytes, src + from * block_bytes, block_bytes);
-        memcpy(dst_ids + to * (size_t)e->ids_per_block, src_ids + from * (size_t)e->ids_per_block,
-               ids_bytes);
+        memcpy(dst + (size_t)c->dst[i] * block_bytes, src + (size_t)c->src[i] * block_bytes,
+               block_bytes);
     }
+    bt_block_ids_copy(&e->ids, c);
 }
 
-static void run_copies(const struct bt_cpu_executor *e, const struct bt_step_plan *plan,
+static void run_copies(struct bt_cpu_executor *e, const struct bt_step_plan *plan,
                        struct bt_step_result *result)
 {
     static const enum bt_copy_kind order[] = {BT_COPY_SWAP_OUT, BT_COPY_SWAP_IN, BT_COPY_COW};
@@ -206,32 +198,6 @@ enum bt_code bt_cpu_rows_add(struct bt_cpu_executor *e, const struct bt_plan_seq
     return BT_OK;
 }
 
-/* Notes whose KV the step writes. */
-static void note_ids(struct bt_cpu_executor *e, const struct bt_plan_seq *ps, const int32_t *ids)
-{
-    int32_t block_tokens = e->pool.layout[ps->kv_class].block_tokens;
-    for (int32_t i = 0; i < ps->n_tokens; i++) {
-        int32_t pos = ps->ctx + i;
-        size_t block = (size_t)ps->blocks[pos / block_tokens];
-        e->block_ids[block * (size_t)e->ids_per_block + (size_t)(pos % block_tokens)] = ids[i];
-    }
-}
-
-/* Whether the blocks of a starting sequence hold the KV of its own tokens. */
-static bool prefix_is_own(const struct bt_cpu_executor *e, const struct bt_plan_seq *ps)
-{
-    const struct bt_gen_request *r = bt_cpu_request(e, ps);
-    int32_t block_tokens = e->pool.layout[ps->kv_class].block_tokens;
-    for (int32_t i = 0; i < ps->ctx; i++) {
-        size_t block = (size_t)ps->blocks[i / block_tokens];
-        size_t at = block * (size_t)e->ids_per_block + (size_t)(i % block_tokens);
-        if (e->block_ids[at] != bt_gen_token(r, i)) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* The target's pass over every sequence of the plan; states of the rows that are wanted. */
 static enum bt_code run_target(struct bt_cpu_executor *e, const struct bt_step_plan *plan,
                                struct bt_error *err)
@@ -244,7 +210,10 @@ static enum bt_code run_target(struct bt_cpu_executor *e, const struct bt_step_p
         const struct bt_plan_seq *ps = &plan->seqs[i];
         int32_t first = r->n_rows;
         BT_TRY(bt_cpu_rows_add(e, ps, i, ps->ctx, ps->ctx + ps->n_tokens, -1, err));
-        note_ids(e, ps, r->ids + first);
+        for (int32_t j = 0; j < ps->n_tokens; j++) {
+            bt_block_ids_note(&e->ids, ps, e->pool.layout[ps->kv_class].block_tokens, ps->ctx + j,
+                              r->ids[first + j]);
+        }
         e->first_state[i] = -1;
         if ((ps->flags & BT_SEQ_EMITS) != 0) {
             e->first_state[i] = n_states;
@@ -269,28 +238,6 @@ static enum bt_code run_target(struct bt_cpu_executor *e, const struct bt_step_p
     return BT_OK;
 }
 
-/* Useful work, as the cost model counts it. */
-static void count_work(const struct bt_cpu_executor *e, const struct bt_step_plan *plan,
-                       struct bt_step_result *result)
-{
-    const struct bt_arch *a = &e->opts.model->config.arch;
-    double flops = 0.0;
-    double bytes = (double)bt_model_weight_bytes(e->opts.model);
-    double kv_bytes = (double)e->pool.layout[0].block_bytes / e->pool.layout[0].block_tokens;
-    for (int32_t i = 0; i < plan->n_seqs; i++) {
-        const struct bt_plan_seq *ps = &plan->seqs[i];
-        double n = ps->n_tokens;
-        int64_t mean_ctx = ps->ctx + (ps->n_tokens + 1) / 2;
-        flops += n * (bt_arch_linear_flops(a) + bt_arch_attention_flops(a, mean_ctx));
-        if ((ps->flags & BT_SEQ_EMITS) != 0) {
-            flops += (1 + ps->k_spec) * bt_arch_lm_head_flops(a);
-        }
-        bytes += (ps->ctx + n) * kv_bytes;
-    }
-    result->flops = (int64_t)flops;
-    result->bytes = plan->n_seqs > 0 ? (int64_t)bytes : 0;
-}
-
 static enum bt_code run_step(struct bt_cpu_executor *e, const struct bt_step_plan *plan,
                              struct bt_step_result *result, struct bt_error *err)
 {
@@ -303,7 +250,9 @@ static enum bt_code run_step(struct bt_cpu_executor *e, const struct bt_step_pla
             r->n_prompt = ps->n_prompt; /* the scheduler has cut it to the model's length */
         }
         BT_ASSERT(r->n_prompt == ps->n_prompt && r->n_out == ps->n_generated);
-        result->seqs[i] = (struct bt_result_seq){.failed = starts && !prefix_is_own(e, ps)};
+        result->seqs[i] = (struct bt_result_seq){
+            .failed = starts && !bt_block_ids_are_own(&e->ids, ps, r,
+                                                      e->pool.layout[ps->kv_class].block_tokens)};
     }
     if (plan->n_seqs == 0) {
         return BT_OK;
@@ -326,7 +275,8 @@ static enum bt_submit executor_submit(void *self, const struct bt_step_plan *pla
     if (run_step(e, plan, result, err) != BT_OK) {
         return BT_SUBMIT_FAILED;
     }
-    count_work(e, plan, result);
+    bt_step_count_work(&e->opts.model->config.arch, bt_model_weight_bytes(e->opts.model),
+                       &e->pool.layout[0], plan, result);
     result->busy_ns = bt_clock_ns(e->opts.clock) - began_ns;
     result->host_ns = 0;
     result->start_ns = now_ns;

@@ -7,9 +7,11 @@
 #ifndef BT_ENGINE_CPU_EXECUTOR_IMPL_H
 #define BT_ENGINE_CPU_EXECUTOR_IMPL_H
 
+#include "engine/block_ids.h"
 #include "engine/cpu/decoder.h"
 #include "engine/cpu/executor_cpu.h"
 #include "engine/sample.h"
+#include "engine/step_work.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,9 +31,7 @@ struct bt_cpu_executor {
     struct bt_arena pool_arena, host_arena, work_arena;
     struct bt_kv_pool pool;
     uint8_t *host_blocks;
-    int32_t ids_per_block;
-    int32_t *block_ids; /* [n_blocks][ids_per_block]: whose KV lies in each slot; -1: nobody's */
-    int32_t *host_ids;  /* [n_host_blocks][ids_per_block] */
+    struct bt_block_ids ids;
     struct bt_cpu_scratch scratch;
     struct bt_decoder target;
     struct bt_decoder draft;

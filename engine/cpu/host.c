@@ -72,7 +72,7 @@ void bt_host_describe(int32_t n_threads, char out[BT_HOST_TEXT_BYTES])
     (void)snprintf(out, BT_HOST_TEXT_BYTES, "%s, %d thread%s", name, n, n == 1 ? "" : "s");
 }
 
-static int64_t memory_bytes(void)
+int64_t bt_host_memory_bytes(void)
 {
     int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
     static const char *const limits[] = {"/sys/fs/cgroup/memory.max",
@@ -207,7 +207,8 @@ static enum bt_code measure(struct probe *p, struct bt_gpu *g, struct bt_error *
 
 enum bt_code bt_host_measure(int32_t n_threads, struct bt_gpu *out, struct bt_error *err)
 {
-    *out = (struct bt_gpu){.name = "host", .family = BT_GPU_CPU, .memory_bytes = memory_bytes()};
+    *out = (struct bt_gpu){
+        .name = "host", .family = BT_GPU_CPU, .memory_bytes = bt_host_memory_bytes()};
     out->usable_bytes = out->memory_bytes;
     char name[BT_GPU_PRODUCT_BYTES];
     processor(name, sizeof name);

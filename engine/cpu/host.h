@@ -23,6 +23,9 @@ enum { BT_HOST_TEXT_BYTES = 128 };
 BT_NODISCARD enum bt_code bt_host_measure(int32_t n_threads, struct bt_gpu *out,
                                           struct bt_error *err);
 
+/* The machine's memory, or the container's limit. */
+int64_t bt_host_memory_bytes(void);
+
 /* Threads that n_threads stands for. */
 int32_t bt_host_threads(int32_t n_threads);
 

@@ -21,6 +21,8 @@ BT_NODISCARD enum bt_code bt_cpu_meter_create(const struct bt_meter_opts *opts,
 /* NULL is allowed. */
 void bt_cpu_meter_destroy(struct bt_cpu_meter *m);
 
+const struct bt_executor *bt_cpu_meter_executor(const struct bt_cpu_meter *m);
+
 /* Whether the shape is within the meter's limits. */
 bool bt_cpu_meter_fits(const struct bt_cpu_meter *m, const struct bt_step_shape *s);
 

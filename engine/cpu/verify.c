@@ -3,28 +3,6 @@
 
 #include <string.h>
 
-static bool ends(const struct bt_cpu_executor *e, const struct bt_gen_request *r, int32_t token)
-{
-    const struct bt_model_config *c = &e->opts.model->config;
-    for (int32_t i = 0; i < c->n_eos && !r->ignore_eos; i++) {
-        if (c->eos_ids[i] == token) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Appends a token; true when it ends the answer. */
-static bool emit(const struct bt_cpu_executor *e, struct bt_gen_request *r,
-                 struct bt_result_seq *rs, int32_t token)
-{
-    BT_ASSERT(r->n_out < r->max_new_tokens);
-    r->out[r->n_out++] = token;
-    rs->n_emitted++;
-    rs->eos = ends(e, r, token);
-    return rs->eos;
-}
-
 enum verdict { ACCEPTED, REPLACED, BROKEN };
 
 /* Judges draft token j by the target's logits after the tokens before it. */
@@ -70,7 +48,7 @@ static void emit_seq(struct bt_cpu_executor *e, const struct bt_plan_seq *ps, in
         r->spec.reached[j]++;
         r->spec.accepted[j] += v == ACCEPTED;
         rs->n_accepted += v == ACCEPTED;
-        more = !emit(e, r, rs, token) && v == ACCEPTED;
+        more = !bt_gen_emit(&e->opts.model->config, r, rs, token) && v == ACCEPTED;
     }
     if (more) {
         int64_t position = (int64_t)ps->ctx + ps->n_tokens;
@@ -80,13 +58,9 @@ static void emit_seq(struct bt_cpu_executor *e, const struct bt_plan_seq *ps, in
             rs->failed = true;
             return;
         }
-        (void)emit(e, r, rs, token);
+        (void)bt_gen_emit(&e->opts.model->config, r, rs, token);
     }
-    if (ps->k_spec > 0) {
-        r->spec.n_verifications++;
-        r->spec.n_proposed += ps->k_spec;
-        r->spec.n_emitted += rs->n_emitted;
-    }
+    bt_gen_count_verification(r, ps->k_spec, rs);
 }
 
 /* Medusa continues from the state of the last token whose KV counts. */

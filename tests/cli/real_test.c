@@ -146,7 +146,7 @@ static const struct bad {
     {"--model llama-2-7b", "is not a folder", 2},
     {"--model tests/models/tiny-qwen2 --gpu h200", "runs on host", 2},
     {"--model tests/models/tiny-qwen2 --replicas 2", "is one replica", 2},
-    {"--model tests/models/tiny-qwen2 --inflight 2", "one step in flight", 2},
+    {"--model tests/models/tiny-qwen2 --inflight 2", "at most 1 in flight", 2},
     {"--model tests/models/tiny-qwen2 --stack vllm-0.19", "is berth", 2},
     {"--model tests/models/tiny-qwen2 --over-length allow", "no positions beyond", 2},
     {"--model tests/models/tiny-qwen2 --max-rate --slo e2e.p95=1", "many runs of the trace", 2},
@@ -154,6 +154,24 @@ static const struct bad {
     {"--model tests/models/tiny-qwen2 --kv fp8", "fp8", 2},
     {"--model tests/models/tiny-qwen2 --gpu-memory 1MB", "does not fit", 1},
 };
+
+/* Without a CUDA engine in the program, and without a GPU, it is the same exit status. */
+Test(real, without_a_gpu_the_cuda_executor_is_missing)
+{
+    static const char *const commands[] = {
+        "run --model tests/models/berth-1m --prompt a --executor cuda",
+        "eval --model tests/models/berth-1m --tokens tests/models/test_tokens_u16.bin "
+        "--executor cuda",
+    };
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        struct outcome o = program_run(commands[i]);
+        if (o.status == 0) {
+            cr_skip_test("this machine has a GPU and the program an engine for it");
+        }
+        cr_expect_eq(o.status, 4, "%s gave %d: %s", commands[i], o.status, o.err);
+        cr_expect_not_null(strstr(o.err, "--executor cuda"), "%s", o.err);
+    }
+}
 
 Test(real, what_the_engine_cannot_do_is_told)
 {

@@ -1,6 +1,7 @@
 #include "tests/engine/cpu/engine_rig.h"
 
 #include "engine/core/rng.h"
+#include "engine/cpu/backend.h"
 
 #include <criterion/criterion.h>
 
@@ -34,6 +35,13 @@ void rig_requests_fini(struct rig_requests *r)
     memset(r, 0, sizeof *r);
 }
 
+static const struct bt_backend *backend = &bt_cpu_backend;
+
+void rig_use(const struct bt_backend *b)
+{
+    backend = b;
+}
+
 void rig_serve(const struct bt_executor_opts *eo, struct rig_requests *r,
                void (*tune)(struct bt_sched_opts *), struct bt_recording *recording,
                struct rig_outcome *out)
@@ -43,7 +51,7 @@ void rig_serve(const struct bt_executor_opts *eo, struct rig_requests *r,
     o.requests = &r->table;
     o.n_threads = o.n_threads == 0 ? 1 : o.n_threads;
     struct bt_executor x;
-    cr_assert_eq(bt_cpu_executor_create(&o, &x, &err), BT_OK, "%s", err.msg);
+    cr_assert_eq(backend->create(&o, &x, &err), BT_OK, "%s", err.msg);
     struct bt_arena arena;
     bt_arena_init(&arena, 0);
     struct bt_metrics_opts mo = {.n_replicas = 1, .exact_max = 1024, .itl_exact_max = 1 << 16};
@@ -60,7 +68,7 @@ void rig_serve(const struct bt_executor_opts *eo, struct rig_requests *r,
         .fast = true,
         .recording = recording,
     };
-    bt_cpu_executor_fit_sched(&x, &so.sched);
+    backend->fit_sched(&x, &so.sched);
     if (tune != NULL) {
         tune(&so.sched);
     }
@@ -68,7 +76,7 @@ void rig_serve(const struct bt_executor_opts *eo, struct rig_requests *r,
     cr_assert_eq(out->serve.n_by_outcome[BT_OUTCOME_FINISHED], r->table.n);
     out->summary = calloc(1, sizeof *out->summary);
     bt_metrics_finish(metrics, out->serve.end_ns, 0, 0, out->summary);
-    bt_cpu_executor_memory(&x, &out->memory);
+    backend->memory(&x, &out->memory);
     out->tokens_hash = 0;
     for (int64_t i = 0; i < r->table.n; i++) {
         const struct bt_gen_request *q = &r->requests[i];

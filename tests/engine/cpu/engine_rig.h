@@ -2,6 +2,7 @@
 #ifndef BT_TESTS_ENGINE_CPU_ENGINE_RIG_H
 #define BT_TESTS_ENGINE_CPU_ENGINE_RIG_H
 
+#include "engine/backend.h"
 #include "engine/cpu/executor_cpu.h"
 #include "engine/serve.h"
 
@@ -23,6 +24,9 @@ struct rig_outcome {
     struct bt_executor_memory memory;
     uint64_t tokens_hash; /* of all answers */
 };
+
+/* What rig_serve makes its executors with from now on; the CPU's until then. */
+void rig_use(const struct bt_backend *b);
 
 /* Serves the requests at once; every one must finish. tune (may be NULL) changes the scheduler's
  * options, which are otherwise: continuous, chunked, 256 tokens a step, prefix cache on. */

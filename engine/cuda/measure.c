@@ -1,0 +1,151 @@
+#include "engine/cuda/measure.h"
+
+#include <stdlib.h>
+
+struct bt_cuda_meter {
+    struct bt_meter_opts opts;
+    struct bt_arena arena;
+    struct bt_executor executor;
+    struct bt_meter_load load;
+    int64_t samples[3][BT_STEP_REPEATS_MAX]; /* step, gap, part */
+};
+
+static enum bt_code init(struct bt_cuda_meter *m, struct bt_error *err)
+{
+    const struct bt_meter_opts *o = &m->opts;
+    BT_TRY(bt_meter_load_init(&m->load, &m->arena, o, err));
+    struct bt_executor_opts eo = {
+        .model = o->model,
+        .compute = o->compute,
+        .kv = o->kv,
+        .block_tokens = m->load.block_tokens,
+        .n_blocks = m->load.n_blocks,
+        .max_seqs = o->max_seqs,
+        .max_model_len = o->max_ctx,
+        .requests = &m->load.table,
+        .unfused = o->unfused,
+        .tune = o->tune,
+    };
+    BT_TRY(bt_cuda_executor_create(&eo, &m->executor, err));
+    return bt_cuda_executor_fill_kv(&m->executor, err);
+}
+
+enum bt_code bt_cuda_meter_create(const struct bt_meter_opts *opts, struct bt_cuda_meter **out,
+                                  struct bt_error *err)
+{
+    *out = NULL;
+    struct bt_cuda_meter *m = calloc(1, sizeof *m);
+    if (m == NULL) {
+        BT_FAIL(err, BT_ERR_NOMEM, 0, "meter: no memory");
+    }
+    m->opts = *opts;
+    bt_arena_init(&m->arena, 0);
+    enum bt_code code = init(m, err);
+    if (code != BT_OK) {
+        bt_cuda_meter_destroy(m);
+        return code;
+    }
+    *out = m;
+    return BT_OK;
+}
+
+void bt_cuda_meter_destroy(struct bt_cuda_meter *m)
+{
+    if (m == NULL) {
+        return;
+    }
+    if (m->executor.ops != NULL) {
+        m->executor.ops->destroy(m->executor.self);
+    }
+    bt_arena_fini(&m->arena);
+    free(m);
+}
+
+bool bt_cuda_meter_fits(const struct bt_cuda_meter *m, const struct bt_step_shape *s)
+{
+    return bt_meter_load_fits(&m->load, s);
+}
+
+const struct bt_executor *bt_cuda_meter_executor(const struct bt_cuda_meter *m)
+{
+    return &m->executor;
+}
+
+static enum bt_code submit(struct bt_cuda_meter *m, const struct bt_step_plan *plan,
+                           struct bt_error *err)
+{
+    struct bt_step_result none = {0};
+    const struct bt_executor *x = &m->executor;
+    int64_t now_ns = bt_clock_ns(BT_CLOCK_WALL);
+    if (x->ops->submit(x->self, plan, now_ns, &none, err) != BT_SUBMIT_QUEUED) {
+        return err != NULL && err->code != BT_OK ? err->code : BT_ERR_INTERNAL;
+    }
+    return BT_OK;
+}
+
+/* Waits for the oldest step and forgets its tokens, as the next one is to make the same. */
+static enum bt_code wait(struct bt_cuda_meter *m, const struct bt_step_shape *s,
+                         struct bt_step_result *result, struct bt_error *err)
+{
+    const struct bt_executor *x = &m->executor;
+    *result = (struct bt_step_result){.seqs = m->load.results};
+    BT_TRY(x->ops->wait(x->self, result, err));
+    for (int32_t i = 0; i < s->n_seqs; i++) {
+        m->load.requests[i].n_out = 0;
+    }
+    return BT_OK;
+}
+
+/* Steps with two in flight; the first ones warm up. */
+static enum bt_code run_steps(struct bt_cuda_meter *m, const struct bt_step_shape *s,
+                              const struct bt_step_plan *plan, int32_t min_repeats,
+                              int64_t budget_ns, int32_t *n, struct bt_error *err)
+{
+    enum { WARM = 3 };
+    struct bt_step_result result;
+    int64_t began_ns = bt_clock_ns(BT_CLOCK_WALL);
+    int64_t before_ns = 0;
+    bool more = true;
+    *n = 0;
+    BT_TRY(submit(m, plan, err));
+    for (int32_t i = 0; more; i++) {
+        more = i < WARM || *n + 1 < min_repeats ||
+               (*n + 1 < BT_STEP_REPEATS_MAX && bt_clock_ns(BT_CLOCK_WALL) - began_ns < budget_ns);
+        if (more) {
+            BT_TRY(submit(m, plan, err));
+        }
+        BT_TRY(wait(m, s, &result, err));
+        if (i >= WARM) {
+            m->samples[0][*n] = result.done_ns - before_ns;
+            m->samples[1][(*n)++] = result.host_ns;
+        }
+        before_ns = result.done_ns;
+    }
+    return BT_OK;
+}
+
+enum bt_code bt_cuda_meter_run(struct bt_cuda_meter *m, const struct bt_step_shape *shape,
+                               int32_t min_repeats, int64_t budget_ns, struct bt_step_time *out,
+                               struct bt_error *err)
+{
+    BT_ASSERT(bt_cuda_meter_fits(m, shape));
+    BT_ASSERT(min_repeats > 0 && min_repeats <= BT_STEP_REPEATS_MAX);
+    struct bt_step_plan plan;
+    int32_t n = 0;
+    double spread;
+    *out = (struct bt_step_time){0};
+    bt_meter_load_plan(&m->load, shape, &plan);
+    BT_TRY(run_steps(m, shape, &plan, min_repeats, budget_ns, &n, err));
+    out->n_repeats = n;
+    out->step_ns = bt_meter_median(m->samples[0], n, &out->rest_spread);
+    out->gap_ns = bt_meter_median(m->samples[1], n, &spread);
+    out->rest_ns = out->step_ns;
+    for (int32_t part = 0; part < BT_STEP_PARTS && !m->opts.only_steps; part++) {
+        BT_TRY(bt_cuda_executor_time_part(&m->executor, &plan, (enum bt_step_part)part, min_repeats,
+                                          m->samples[2], err));
+        out->op_ns[part] = bt_meter_median(m->samples[2], min_repeats, &out->op_spread[part]);
+        out->rest_ns -= out->op_ns[part];
+    }
+    out->rest_ns = out->rest_ns > 0 ? out->rest_ns : 0;
+    return BT_OK;
+}
