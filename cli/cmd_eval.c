@@ -8,10 +8,14 @@
 #include "cli/eval_windows.h"
 #include "cli/progress.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+enum { LOGITS_ROWS = 32 };
 
 struct eval {
     struct bt_cli *cli;
@@ -126,6 +130,51 @@ static enum bt_code score_all(struct eval *e, const struct bt_engine *engine, co
     return code;
 }
 
+static enum bt_code write_rows(struct eval *e, struct bt_cpu_session *s, FILE *f, float *logits,
+                               struct bt_error *err)
+{
+    size_t vocab = (size_t)e->engine.model.config.arch.vocab;
+    for (int32_t i = 0; i < e->window; i += LOGITS_ROWS) {
+        int32_t n = e->window - i < LOGITS_ROWS ? e->window - i : LOGITS_ROWS;
+        BT_TRY(bt_cpu_session_run(s, e->tokens.ids + i, n, i, 0, logits, err));
+        (void)fwrite(logits, sizeof *logits, (size_t)n * vocab, f); /* errors stay with f */
+    }
+    return BT_OK;
+}
+
+/* The logits of the first window, for comparison with another engine's. */
+static enum bt_code write_logits(struct eval *e, const char *path, struct bt_error *err)
+{
+    struct bt_session_opts so = {
+        .model = &e->engine.model,
+        .compute = e->engine.compute,
+        .kv = e->engine.kv,
+        .max_ctx = e->window,
+        .n_threads = (int32_t)bt_args_int(&e->cli->args, "jobs", 0),
+    };
+    struct bt_cpu_session *s;
+    BT_TRY(bt_cpu_session_create(&so, &s, err));
+    FILE *f = fopen(path, "wb");
+    int why = errno;
+    float *logits =
+        calloc((size_t)LOGITS_ROWS * (size_t)e->engine.model.config.arch.vocab, sizeof *logits);
+    enum bt_code code = BT_OK;
+    if (logits == NULL) {
+        code = bt_error_set(err, BT_ERR_NOMEM, 0, __FILE__, __LINE__, "%s: no memory", path);
+    } else if (f != NULL) {
+        code = write_rows(e, s, f, logits, err);
+    }
+    bool bad = f == NULL || ferror(f) != 0;
+    bad = (f != NULL && fclose(f) != 0) || bad;
+    if (code == BT_OK && bad) {
+        code = bt_error_set(err, BT_ERR_IO, why, __FILE__, __LINE__, "%s: cannot write: %s", path,
+                            strerror(f == NULL ? why : errno));
+    }
+    free(logits);
+    bt_cpu_session_destroy(s);
+    return code;
+}
+
 /* The baseline is a checkpoint as it is, its arithmetic and KV too. */
 static enum bt_code score_checkpoint(struct eval *e, const char *dir, struct bt_error *err)
 {
@@ -210,6 +259,10 @@ static enum bt_code eval_loaded(struct eval *e, struct bt_error *err)
     if (baseline != NULL) {
         BT_TRY(score_baseline(e, baseline, err));
     }
+    const char *logits = bt_args_text(&e->cli->args, "logits");
+    if (logits != NULL) {
+        BT_TRY(write_logits(e, logits, err));
+    }
     const char *scores = bt_args_text(&e->cli->args, "scores");
     if (scores != NULL) {
         BT_TRY(bt_eval_file_write(scores, &e->scores, e->tokens.ids, err));
@@ -285,6 +338,10 @@ static const struct bt_opt OPTS[] = {
      .kind = BT_OPT_TEXT,
      .value = "DIR|FILE",
      .help = "compare with a checkpoint, window by window, or with what --scores wrote of one"},
+    {.name = "logits",
+     .kind = BT_OPT_TEXT,
+     .value = "FILE",
+     .help = "write the first window's logits: float32, a row of the vocabulary a prediction"},
     {.name = "scores", .kind = BT_OPT_TEXT, .value = "FILE", .help = "write each window's score"},
     {.name = "also",
      .kind = BT_OPT_TEXT,

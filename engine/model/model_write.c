@@ -240,13 +240,14 @@ static json_t *quantization_json(const struct bt_model *m)
                         : "channel",
                   "group_size", group ? json_integer(q->group_size) : json_null(), "dynamic", 0,
                   "actorder", q->desc_act ? json_string("group") : json_null());
-    json_t *groups =
-        json_pack("{s:{s:[s],s:o,s:o,s:n}}", "group_0", "targets", "Linear", "weights", weights,
-                  "input_activations", activations_json(q->activations), "output_activations");
+    /* In the group too: readers take int8 weights without int8 activations for packed otherwise. */
+    const char *format = q->bits == 4 ? "pack-quantized" : "int-quantized";
+    json_t *groups = json_pack("{s:{s:s,s:[s],s:o,s:o,s:n}}", "group_0", "format", format,
+                               "targets", "Linear", "weights", weights, "input_activations",
+                               activations_json(q->activations), "output_activations");
     return json_pack("{s:s,s:s,s:s,s:o,s:n,s:o}", "quant_method", "compressed-tensors", "format",
-                     q->bits == 4 ? "pack-quantized" : "int-quantized", "quantization_status",
-                     "compressed", "ignore", ignored_json(m), "kv_cache_scheme", "config_groups",
-                     groups);
+                     format, "quantization_status", "compressed", "ignore", ignored_json(m),
+                     "kv_cache_scheme", "config_groups", groups);
 }
 
 static enum bt_code write_config(const struct bt_model *m, const char *out_dir,
