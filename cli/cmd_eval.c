@@ -126,17 +126,20 @@ static enum bt_code score_all(struct eval *e, const struct bt_engine *engine, co
         }
     }
     bt_progress_finish(&bar);
+    if (backend->session_clipped != NULL) {
+        bt_engine_tell_cover(e->cli, &engine->model, e->window, backend->session_clipped(s));
+    }
     backend->session_destroy(s);
     return code;
 }
 
-static enum bt_code write_rows(struct eval *e, struct bt_cpu_session *s, FILE *f, float *logits,
+static enum bt_code write_rows(struct eval *e, void *s, FILE *f, float *logits,
                                struct bt_error *err)
 {
     size_t vocab = (size_t)e->engine.model.config.arch.vocab;
     for (int32_t i = 0; i < e->window; i += LOGITS_ROWS) {
         int32_t n = e->window - i < LOGITS_ROWS ? e->window - i : LOGITS_ROWS;
-        BT_TRY(bt_cpu_session_run(s, e->tokens.ids + i, n, i, 0, logits, err));
+        BT_TRY(e->engine.backend->session_run(s, e->tokens.ids + i, n, i, 0, logits, err));
         (void)fwrite(logits, sizeof *logits, (size_t)n * vocab, f); /* errors stay with f */
     }
     return BT_OK;
@@ -152,8 +155,8 @@ static enum bt_code write_logits(struct eval *e, const char *path, struct bt_err
         .max_ctx = e->window,
         .n_threads = (int32_t)bt_args_int(&e->cli->args, "jobs", 0),
     };
-    struct bt_cpu_session *s;
-    BT_TRY(bt_cpu_session_create(&so, &s, err));
+    void *s;
+    BT_TRY(e->engine.backend->session_create(&so, &s, err));
     FILE *f = fopen(path, "wb");
     int why = errno;
     float *logits =
@@ -171,7 +174,7 @@ static enum bt_code write_logits(struct eval *e, const char *path, struct bt_err
                             strerror(f == NULL ? why : errno));
     }
     free(logits);
-    bt_cpu_session_destroy(s);
+    e->engine.backend->session_destroy(s);
     return code;
 }
 

@@ -132,6 +132,10 @@ static enum bt_code generate(struct run *r, struct bt_error *err)
     backend->fit_sched(&x, &so.sched);
     struct bt_serve_result result;
     enum bt_code code = bt_serve_run(&so, &result, err);
+    if (code == BT_OK && backend->clipped != NULL) {
+        bt_engine_tell_cover(r->cli, &r->engine.model, r->request.n_prompt + r->request.n_out,
+                             backend->clipped(&x));
+    }
     x.ops->destroy(x.self);
     if (code == BT_OK && r->stream_code == BT_OK) {
         r->stream_code = bt_decode_stream_finish(&r->stream, &r->text, err);

@@ -8,6 +8,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* So much more is cut than in calibration before it is told. */
+static const double CLIP_FACTOR = 2;
+
 static bool is_folder(const char *path)
 {
     struct stat st;
@@ -32,6 +35,29 @@ static void tell_notes(const struct bt_cli *cli, const struct bt_model *m)
 {
     for (int32_t i = 0; i < m->n_notes; i++) {
         bt_cli_note(cli, "%s", m->notes[i]);
+    }
+}
+
+void bt_engine_tell_cover(const struct bt_cli *cli, const struct bt_model *m,
+                          int32_t longest_tokens, struct bt_clip_counts clipped)
+{
+    const struct bt_calib_cover *c = &m->cover;
+    if (clipped.n_values == 0) {
+        return;
+    }
+    if (longest_tokens > c->max_tokens) {
+        bt_cli_note(cli,
+                    "%s: sequences of up to %d tokens, but its static activation scales come from "
+                    "sequences of at most %d",
+                    m->config.arch.name, longest_tokens, c->max_tokens);
+    }
+    double share = (double)clipped.n_clipped / (double)clipped.n_values;
+    if (share > CLIP_FACTOR * c->clipped_fraction) {
+        bt_cli_note(
+            cli,
+            "%s: %.4g%% of the values left the range of its static activation scales, %.4g%% "
+            "in calibration: calibrate on text like this",
+            m->config.arch.name, 100 * share, 100 * c->clipped_fraction);
     }
 }
 

@@ -55,6 +55,11 @@ BT_NODISCARD enum bt_code bt_engine_load(const struct bt_cli *cli,
                                          struct bt_error *err);
 void bt_engine_fini(struct bt_engine *e);
 
+/* Notes where inputs left what static activation scales were calibrated on: sequences longer than
+ * any of the calibration's, or a larger share of values cut than there. */
+void bt_engine_tell_cover(const struct bt_cli *cli, const struct bt_model *m,
+                          int32_t longest_tokens, struct bt_clip_counts clipped);
+
 /* The executor's options for these models, speculation included; blocks, rows and requests are left
  * to the caller. */
 struct bt_executor_opts bt_engine_executor_opts(const struct bt_engine *e,

@@ -378,6 +378,17 @@ static bool on_step(void *ctx, const struct bt_sched_state *s, int64_t n_ended, 
     return true;
 }
 
+/* Tokens of the longest request that was served. */
+static int32_t longest(const struct load *l)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < l->n; i++) {
+        int32_t n = l->requests[i].n_prompt + l->requests[i].n_out;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 /* What the answer says of its own worth. */
 static void measured_trust(struct bt_cost *cost)
 {
@@ -424,6 +435,10 @@ static enum bt_code serve(struct bt_real *r, const struct bt_cli *cli, const str
     bt_progress_start(&watcher.progress, opts->label, "requests", cli->quiet);
     enum bt_code code = bt_serve_run(&so, &result, err);
     bt_progress_finish(&watcher.progress);
+    if (code == BT_OK && r->engine.backend->clipped != NULL) {
+        bt_engine_tell_cover(cli, &r->engine.model, longest(load),
+                             r->engine.backend->clipped(&r->executor));
+    }
     if (code == BT_OK) {
         bt_metrics_finish(metrics, result.end_ns, 0, 0, &out->result->summary);
         out->result->plan_hash = result.plan_hash;

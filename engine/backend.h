@@ -39,6 +39,10 @@ struct bt_backend {
                                 int32_t first, float *logits, struct bt_error *err);
     enum bt_code (*session_score)(void *session, const int32_t *ids, int32_t n,
                                   struct bt_score *out, double *nll_of, struct bt_error *err);
+    /* What static activation scales have met so far, in a session and in an executor; NULL: not
+     * counted. */
+    struct bt_clip_counts (*session_clipped)(const void *session);
+    struct bt_clip_counts (*clipped)(const struct bt_executor *x);
     void (*session_destroy)(void *session);
 
     /* The time of a step and its parts; see engine/cpu/measure.h. */

@@ -26,6 +26,11 @@ static enum bt_code session_score(void *session, const int32_t *ids, int32_t n,
     return bt_cpu_session_score(session, ids, n, out, nll_of, err);
 }
 
+static struct bt_clip_counts session_clipped(const void *session)
+{
+    return bt_cpu_session_clipped(session);
+}
+
 static void session_destroy(void *session)
 {
     bt_cpu_session_destroy(session);
@@ -70,6 +75,8 @@ const struct bt_backend bt_cpu_backend = {
     .session_create = session_create,
     .session_run = session_run,
     .session_score = session_score,
+    .session_clipped = session_clipped,
+    .clipped = bt_cpu_executor_clipped,
     .session_destroy = session_destroy,
     .meter_create = meter_create,
     .meter_fits = meter_fits,

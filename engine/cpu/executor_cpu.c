@@ -343,6 +343,11 @@ void bt_cpu_executor_memory(const struct bt_executor *x, struct bt_executor_memo
     };
 }
 
+struct bt_clip_counts bt_cpu_executor_clipped(const struct bt_executor *x)
+{
+    return executor_of(x)->scratch.work.clip;
+}
+
 const struct bt_block_layout *bt_cpu_executor_layout(const struct bt_executor *x, int32_t kv_class)
 {
     BT_ASSERT(kv_class >= 0 && kv_class < BT_KV_CLASSES);

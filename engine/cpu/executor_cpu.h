@@ -45,6 +45,9 @@ BT_NODISCARD enum bt_code bt_cpu_executor_create(const struct bt_executor_opts *
 /* Bytes by purpose. */
 void bt_cpu_executor_memory(const struct bt_executor *e, struct bt_executor_memory *out);
 
+/* What static activation scales have met so far. */
+struct bt_clip_counts bt_cpu_executor_clipped(const struct bt_executor *e);
+
 /* The pool's layout; kv_class 1 has no slots when there is no 16-bit class. */
 const struct bt_block_layout *bt_cpu_executor_layout(const struct bt_executor *e, int32_t kv_class);
 

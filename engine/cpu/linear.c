@@ -86,6 +86,16 @@ static void copy_row(const struct bt_linear *l, const float *x, float *dst)
     memset(dst + l->n_in, 0, (size_t)(bt_vec_pad(l->n_in) - l->n_in) * sizeof *dst);
 }
 
+BT_VEC_CLONES
+static int32_t count_beyond(const float *x, int32_t k, float limit)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < k; i++) {
+        n += fabsf(x[i]) > limit;
+    }
+    return n;
+}
+
 static bool has_int8_input(const struct bt_linear *l)
 {
     return l->act == BT_ACT_INT8_DYNAMIC || l->act == BT_ACT_INT8_STATIC;
@@ -110,6 +120,10 @@ static const float *prepare(struct bt_cpu_work *work, const struct bt_linear *l,
         }
         int16_t *q = work->xq + (size_t)i * (size_t)k_pad;
         work->x_scale[i] = bt_cpu_quantise_row(row, k_pad, static_scale, q);
+        if (static_scale > 0.0f) {
+            work->clip.n_values += l->n_in;
+            work->clip.n_clipped += count_beyond(row, k_pad, 127.5f * static_scale);
+        }
         for (int32_t j = 0; j < k_pad && !l->quantised; j++) {
             row[j] = (float)q[j] * work->x_scale[i];
         }

@@ -19,7 +19,7 @@
 
 #include "engine/core/arena.h"
 #include "engine/core/error.h"
-#include "engine/model/qweight.h"
+#include "engine/model/model.h"
 
 #include <stdint.h>
 
@@ -36,6 +36,7 @@ struct bt_cpu_work {
     int16_t *xq;       /* [max_rows, K padded]: rounded activations */
     float *x_scale;    /* [max_rows] */
     float *panel;      /* [n_threads][16, K padded]: expanded weights */
+    struct bt_clip_counts clip;
 };
 
 /* Takes the memory; n_threads 0 means all that OpenMP would use. Returns BT_ERR_NOMEM. */

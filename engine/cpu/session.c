@@ -76,6 +76,11 @@ enum bt_code bt_cpu_session_create(const struct bt_session_opts *opts, struct bt
     return BT_OK;
 }
 
+struct bt_clip_counts bt_cpu_session_clipped(const struct bt_cpu_session *s)
+{
+    return s->scratch.work.clip;
+}
+
 void bt_cpu_session_destroy(struct bt_cpu_session *s)
 {
     if (s != NULL) {

@@ -28,6 +28,9 @@ BT_NODISCARD enum bt_code bt_cpu_session_run(struct bt_cpu_session *s, const int
                                              int32_t n, int32_t from, int32_t first, float *logits,
                                              struct bt_error *err);
 
+/* What static activation scales have met so far. */
+struct bt_clip_counts bt_cpu_session_clipped(const struct bt_cpu_session *s);
+
 /* Runs layers first .. until - 1 alone on a whole sequence of n tokens from position 0. residual
  * [n, hidden]: what the layers before `first` gave (not read when first is 0), and what these give.
  * first == until, the model's layers, only taps the final normalised states. Errors as run. */

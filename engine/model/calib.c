@@ -15,8 +15,10 @@ enum bt_code bt_calib_init(struct bt_calib_stats *s, int32_t n_in, bool with_xtx
     *s = (struct bt_calib_stats){.n_in = n_in};
     s->abs_sum = calloc(k, sizeof *s->abs_sum);
     s->abs_max = calloc(k, sizeof *s->abs_max);
+    s->magnitudes = calloc(BT_CALIB_MAGNITUDES, sizeof *s->magnitudes);
     s->xtx = with_xtx ? calloc(k * k, sizeof *s->xtx) : NULL;
-    if (s->abs_sum == NULL || s->abs_max == NULL || (with_xtx && s->xtx == NULL)) {
+    if (s->abs_sum == NULL || s->abs_max == NULL || s->magnitudes == NULL ||
+        (with_xtx && s->xtx == NULL)) {
         bt_calib_fini(s);
         BT_FAIL(err, BT_ERR_NOMEM, 0, "calibration: no memory for statistics of %d inputs", n_in);
     }
@@ -26,6 +28,7 @@ enum bt_code bt_calib_init(struct bt_calib_stats *s, int32_t n_in, bool with_xtx
 void bt_calib_fini(struct bt_calib_stats *s)
 {
     free(s->xtx);
+    free(s->magnitudes);
     free(s->abs_sum);
     free(s->abs_max);
     *s = (struct bt_calib_stats){0};
@@ -64,6 +67,67 @@ BT_CLONES static void add_magnitudes(double *restrict sum, float *restrict great
         sum[i] += (double)a;
         greatest[i] = a > greatest[i] ? a : greatest[i];
     }
+}
+
+static const int32_t magnitude_shift = 17; /* of a float's bits, less the sign, to its bin */
+
+static void count_magnitudes(int64_t *counts, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        counts[(bits & INT32_MAX) >> magnitude_shift]++;
+    }
+}
+
+/* The middle of a bin. */
+static double magnitude_at(int32_t bin)
+{
+    uint32_t bits = ((uint32_t)bin << magnitude_shift) | 1u << (magnitude_shift - 1);
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return (double)x;
+}
+
+/* Summed squares of what a scale loses; a value is the middle of its bin, rounding uniform. */
+static double lost_by(const struct bt_calib_stats *s, double scale, int64_t *n_clipped)
+{
+    double sum = 0;
+    *n_clipped = 0;
+    for (int32_t i = 0; i < BT_CALIB_MAGNITUDES; i++) {
+        double x = magnitude_at(i), n = (double)s->magnitudes[i];
+        if (s->magnitudes[i] == 0) {
+            continue;
+        }
+        if (x > 127.5 * scale) {
+            sum += n * (x - 127 * scale) * (x - 127 * scale);
+            *n_clipped += s->magnitudes[i];
+        } else {
+            sum += n * (x < scale / 2 ? x * x : scale * scale / 12);
+        }
+    }
+    return sum;
+}
+
+float bt_calib_static_scale(const struct bt_calib_stats *s, int64_t *n_clipped)
+{
+    enum { PER_OCTAVE = 32, STEPS = 12 * PER_OCTAVE }; /* down from the greatest */
+    *n_clipped = 0;
+    if (s->max_abs == 0.0f) {
+        return 1.0f;
+    }
+    double best = (double)s->max_abs / 127, least = INFINITY;
+    for (int32_t i = 0; i <= STEPS; i++) {
+        double scale = (double)s->max_abs / 127 * exp2(-(double)i / PER_OCTAVE);
+        int64_t clipped;
+        double lost = lost_by(s, scale, &clipped);
+        if (lost < least) {
+            least = lost;
+            best = scale;
+            *n_clipped = i == 0 ? 0 : clipped; /* the middle of the last bin is not its greatest */
+        }
+    }
+    return (float)best;
 }
 
 static enum bt_code add_outer_products(struct bt_calib_stats *s, const float *x, int32_t n_tokens,
@@ -108,6 +172,7 @@ enum bt_code bt_calib_add(struct bt_calib_stats *s, const float *x, int32_t n_to
     for (size_t t = 0; t < (size_t)n_tokens; t++) {
         add_magnitudes(s->abs_sum, s->abs_max, x + t * k, k);
     }
+    count_magnitudes(s->magnitudes, x, n);
     for (size_t i = 0; i < k; i++) {
         s->max_abs = s->abs_max[i] > s->max_abs ? s->abs_max[i] : s->max_abs;
     }

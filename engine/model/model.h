@@ -38,7 +38,13 @@ struct bt_layer {
 /* What calibrated static activation scales were found on; zero when there are none. */
 struct bt_calib_cover {
     int64_t n_tokens;
-    int32_t max_tokens; /* the longest sequence */
+    int32_t max_tokens;      /* the longest sequence */
+    double clipped_fraction; /* of the inputs seen, beyond the range of their scales */
+};
+
+/* Inputs that static scales rounded, and those of them that lay beyond their scale's range. */
+struct bt_clip_counts {
+    int64_t n_values, n_clipped;
 };
 
 enum { BT_MODEL_MAX_NOTES = 64, BT_MODEL_DIR_BYTES = 4096 };

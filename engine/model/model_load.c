@@ -368,11 +368,13 @@ static enum bt_code read_cover(struct bt_model *m, struct bt_error *err)
     BT_TRY(bt_json_load_object(path, 1 << 20, &root, err));
     const json_t *n = json_object_get(root, "n_tokens");
     const json_t *longest = json_object_get(root, "max_tokens");
+    const json_t *clipped = json_object_get(root, "clipped_fraction");
     bool good = json_is_integer(n) && json_integer_value(n) >= 0 && json_is_integer(longest) &&
                 json_integer_value(longest) >= 0 && json_integer_value(longest) <= INT32_MAX;
     if (good) {
         m->cover.n_tokens = json_integer_value(n);
         m->cover.max_tokens = (int32_t)json_integer_value(longest);
+        m->cover.clipped_fraction = json_number_value(clipped); /* 0 where there is none */
     }
     json_decref(root);
     if (!good) {

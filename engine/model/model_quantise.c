@@ -31,7 +31,8 @@ struct quantiser {
     struct bt_model *m;
     const struct bt_quant_scheme *s;
     const struct bt_calib_source *calib;
-    struct bt_arena scratch; /* of the layer in work */
+    struct bt_arena scratch;     /* of the layer in work */
+    int64_t n_static, n_clipped; /* inputs of static scales, and beyond their range */
     struct awq_point awq[LAYER_POINTS];
 };
 
@@ -60,14 +61,25 @@ static enum bt_code stats_at(struct quantiser *z, int32_t layer, enum bt_calib_p
     return BT_OK;
 }
 
-static void set_activations(struct quantiser *z, struct bt_linear *l, float max_abs)
+/* stats: of the layer's input as it is; NULL: only its greatest is known (AWQ scales it). */
+static void set_activations(struct quantiser *z, struct bt_linear *l,
+                            const struct bt_calib_stats *stats, float max_abs)
 {
     l->act = z->s->activations == BT_ACT_INT8_DYNAMIC || z->s->activations == BT_ACT_INT8_STATIC
                  ? z->s->activations
                  : BT_ACT_DEFAULT;
-    if (l->act == BT_ACT_INT8_STATIC) {
-        l->act_scale = max_abs > 0.0f ? max_abs / 127.0f : 1.0f;
+    if (l->act != BT_ACT_INT8_STATIC) {
+        return;
     }
+    if (stats == NULL) {
+        l->act_scale = max_abs > 0.0f ? max_abs / 127.0f : 1.0f;
+        return;
+    }
+    int64_t n_clipped;
+    l->act_scale = bt_calib_static_scale(stats, &n_clipped);
+    z->n_static += stats->n_tokens * stats->n_in;
+    z->n_clipped += n_clipped;
+    z->m->cover.clipped_fraction = (double)z->n_clipped / (double)z->n_static;
 }
 
 static enum bt_code quantise_linear(struct quantiser *z, int32_t layer, enum bt_calib_point point,
@@ -88,10 +100,8 @@ static enum bt_code quantise_linear(struct quantiser *z, int32_t layer, enum bt_
     }
     l->w = (struct bt_tensor){0};
     l->quantised = true;
-    float max_abs = z->awq[point].scale != NULL ? z->awq[point].max_abs
-                    : stats != NULL             ? stats->max_abs
-                                                : 0.0f;
-    set_activations(z, l, max_abs);
+    bool scaled = z->awq[point].scale != NULL;
+    set_activations(z, l, scaled ? NULL : stats, z->awq[point].max_abs);
     return BT_OK;
 }
 
@@ -301,7 +311,7 @@ static enum bt_code quantise_ends(struct quantiser *z, struct bt_error *err)
         m->lm_head.w = (struct bt_tensor){0};
         m->lm_head.quantised = true;
         m->head_is_embed = false;
-        set_activations(z, &m->lm_head, stats == NULL ? 0.0f : stats->max_abs);
+        set_activations(z, &m->lm_head, stats, 0.0f);
     }
     if (z->s->embeddings) {
         struct bt_tensor w = m->embed.w;

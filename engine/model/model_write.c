@@ -327,8 +327,9 @@ static enum bt_code write_cover(const struct bt_model *m, const char *out_dir, s
         return BT_OK;
     }
     BT_TRY(bt_path_join(path, sizeof path, out_dir, "berth_calibration.json", err));
-    json_t *root = json_pack("{s:I,s:i}", "n_tokens", (json_int_t)m->cover.n_tokens, "max_tokens",
-                             (int)m->cover.max_tokens);
+    json_t *root =
+        json_pack("{s:I,s:i,s:f}", "n_tokens", (json_int_t)m->cover.n_tokens, "max_tokens",
+                  (int)m->cover.max_tokens, "clipped_fraction", m->cover.clipped_fraction);
     enum bt_code code = root == NULL ? no_memory(err) : bt_json_save(path, root, err);
     json_decref(root);
     return code;

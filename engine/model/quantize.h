@@ -31,16 +31,21 @@ enum bt_calib_point {
     BT_CALIB_POINTS,  /* how many */
 };
 
+/* Bins of |x|: its exponent and six bits of its mantissa. */
+enum { BT_CALIB_MAGNITUDES = 1 << 14 };
+
 /* What was seen at one point. */
 struct bt_calib_stats {
-    int32_t n_in;       /* K */
-    int64_t n_tokens;   /* T, tokens added so far */
-    double *xtx;        /* [K, K] row-major: sum over tokens of x xᵀ; only the lower triangle
-                         * (column <= row) is kept; NULL when not asked for; owned, malloc */
-    double *abs_sum;    /* [K] sum of |x|; owned, malloc */
-    float *abs_max;     /* [K] greatest |x|; owned, malloc */
-    float max_abs;      /* greatest of abs_max */
-    int32_t max_tokens; /* the longest sequence added, tokens */
+    int32_t n_in;        /* K */
+    int64_t n_tokens;    /* T, tokens added so far */
+    double *xtx;         /* [K, K] row-major: sum over tokens of x xᵀ; only the lower triangle
+                          * (column <= row) is kept; NULL when not asked for; owned, malloc */
+    double *abs_sum;     /* [K] sum of |x|; owned, malloc */
+    float *abs_max;      /* [K] greatest |x|; owned, malloc */
+    int64_t *magnitudes; /* [BT_CALIB_MAGNITUDES]: how many |x| lie in each;
+                          * owned, malloc */
+    float max_abs;       /* greatest of abs_max */
+    int32_t max_tokens;  /* the longest sequence added, tokens */
 };
 
 /* Takes the memory; xtx only when with_xtx. Returns BT_ERR_NOMEM. */
@@ -51,6 +56,10 @@ BT_NODISCARD enum bt_code bt_calib_init(struct bt_calib_stats *s, int32_t n_in, 
  * index of the first in its sequence. Not finite values return BT_ERR_INPUT and add nothing. */
 BT_NODISCARD enum bt_code bt_calib_add(struct bt_calib_stats *s, const float *x, int32_t n_tokens,
                                        int32_t position, struct bt_error *err);
+
+/* The static int8 scale that loses least in squares on the inputs seen: rounding against what lies
+ * beyond 127 scales and is cut. 1 when all inputs were 0. *n_clipped: inputs beyond the range. */
+float bt_calib_static_scale(const struct bt_calib_stats *s, int64_t *n_clipped);
 
 /* d XᵀX dᵀ: the sum over the tokens seen of (x . d)^2, d [K]. xtx must be there. O(K^2). */
 double bt_calib_quadratic(const struct bt_calib_stats *s, const float *d);

@@ -65,6 +65,28 @@ Test(quantize, calibrated_int4_loses_less_than_rounding)
     cr_expect_eq(system(line), 0);
 }
 
+/* A calibration that says that nothing left its scales' range is told what does. */
+static void expect_clipping_told(const char *model)
+{
+    char line[2 * LINE], path[LINE];
+    (void)snprintf(path, sizeof path, "%s/berth_calibration.json", model);
+    json_t *cover = json_load_file(path, 0, NULL);
+    double share = json_number_at(cover, "clipped_fraction");
+    cr_expect(share > 0 && share < 0.05, "%g", share);
+    (void)snprintf(line, sizeof line, "eval --model %s --tokens %s --window 32 --limit 2", model,
+                   program_path("ids.bin"));
+    struct outcome o = program_run(line);
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    cr_expect_null(strstr(o.err, "static activation scales"), "%s", o.err);
+    json_object_set_new(cover, "clipped_fraction", json_real(0));
+    cr_assert_eq(json_dump_file(cover, path, 0), 0);
+    json_decref(cover);
+    o = program_run(line);
+    cr_expect(strstr(o.err, "left the range of its static activation scales, 0% in calibration") !=
+                  NULL,
+              "%s", o.err);
+}
+
 /* What is written is served, with the formats that it says. */
 Test(quantize, what_is_written_is_served)
 {
@@ -91,6 +113,12 @@ Test(quantize, what_is_written_is_served)
                      json_number_at(doc, "metrics.prefill_tokens"),
                  20 + 30 + 3 + 2);
     json_decref(doc);
+    /* Sequences of 33 tokens and ids that the calibration did not have in such places. */
+    const char *notes = program_last()->err;
+    cr_expect(strstr(notes, "sequences of up to 33 tokens, but its static activation scales come "
+                            "from sequences of at most 32") != NULL,
+              "%s", notes);
+    expect_clipping_told(out);
     (void)snprintf(line, sizeof line, "rm -r '%s'", out);
     cr_expect_eq(system(line), 0);
 }

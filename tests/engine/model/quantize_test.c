@@ -417,8 +417,10 @@ Test(quantise, every_scheme_writes_what_it_made)
             if (s.activations == BT_ACT_INT8_STATIC) {
                 cr_expect_eq(again.cover.n_tokens, 300);
                 cr_expect_eq(again.cover.max_tokens, 300);
+                int64_t n_clipped;
                 cr_expect_eq(again.layers[0].linear[BT_LINEAR_DOWN].act_scale,
-                             u.stats[BT_CALIB_DOWN_IN].max_abs / 127.0f);
+                             bt_calib_static_scale(&u.stats[BT_CALIB_DOWN_IN], &n_clipped));
+                cr_expect_eq(again.cover.clipped_fraction, m.cover.clipped_fraction);
             }
             bt_model_fini(&m);
             bt_model_fini(&again);
@@ -568,4 +570,53 @@ Test(quantise, scheme_names_are_exact)
     cr_expect(s.weights == BT_WEIGHT_INT4_G64 && s.method == BT_METHOD_RTN && !s.clip);
     cr_expect_eq(bt_quant_scheme_parse("int4-awq-g32", &s, &err), BT_OK);
     cr_expect(s.weights == BT_WEIGHT_INT4_G32 && s.method == BT_METHOD_AWQ && s.clip);
+}
+
+/* Summed squares that an int8 scale loses on values, by rounding each. */
+static double squares_lost(const float *x, int32_t n, float scale)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++) {
+        double r = fmin(127, fmax(-127, rint((double)x[i] / (double)scale)));
+        sum += pow((double)x[i] - r * (double)scale, 2);
+    }
+    return sum;
+}
+
+/* The scale loses about as little as the best of a fine search, with outliers and without. */
+Test(quantise, static_scales_weigh_rounding_against_what_is_cut)
+{
+    enum { TOKENS = 200, WIDTH = 32, VALUES = TOKENS * WIDTH };
+    static float x[VALUES];
+    static const float outliers[] = {0.0f, 30.0f, 3000.0f};
+    for (size_t o = 0; o < sizeof outliers / sizeof *outliers; o++) {
+        err = (struct bt_error){0};
+        struct bt_calib_stats stats;
+        cr_assert_eq(bt_calib_init(&stats, WIDTH, false, &err), BT_OK);
+        for (int32_t i = 0; i < VALUES; i++) {
+            double sum = 0;
+            for (int32_t j = 0; j < 12; j++) {
+                sum += bt_rng_at(o + 1, (uint64_t)(12 * i + j)) - 0.5;
+            }
+            x[i] = (float)sum; /* near to normal */
+        }
+        x[7] += outliers[o];
+        cr_assert_eq(bt_calib_add(&stats, x, TOKENS, 0, &err), BT_OK);
+        int64_t n_clipped = -1, beyond = 0;
+        float scale = bt_calib_static_scale(&stats, &n_clipped);
+        double best = INFINITY;
+        for (int32_t i = 0; i <= 400; i++) {
+            best = fmin(best,
+                        squares_lost(x, VALUES, stats.max_abs / 127.0f * exp2f((float)-i / 32.0f)));
+        }
+        double lost = squares_lost(x, VALUES, scale);
+        cr_expect_leq(lost, 1.08 * best, "outlier %g: %g, best %g", (double)outliers[o], lost,
+                      best);
+        for (int32_t i = 0; i < VALUES; i++) {
+            beyond += fabsf(x[i]) > 127.5f * scale;
+        }
+        cr_expect_leq(llabs((long long)(n_clipped - beyond)), VALUES / 500, "%lld of %lld",
+                      (long long)n_clipped, (long long)beyond);
+        bt_calib_fini(&stats);
+    }
 }
