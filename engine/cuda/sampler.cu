@@ -182,6 +182,52 @@ template <typename T> __device__ T sum_before(T x, T *all)
 
 /* ---- best, probs, norm ---- */
 
+/* This thread's numbers of part blockIdx.x of a row, PART_THREADS apart; beyond the row: fill. */
+struct part_of_row {
+    float x[PART_EACH];
+    int32_t first;
+
+    __device__ part_of_row(const float *row, int32_t vocab, float fill)
+        : first((int32_t)(blockIdx.x * PART + threadIdx.x))
+    {
+#pragma unroll
+        for (int i = 0; i < PART_EACH; i++) {
+            x[i] = id(i) < vocab ? row[id(i)] : fill;
+        }
+    }
+
+    __device__ int32_t id(int i) const
+    {
+        return first + i * PART_THREADS;
+    }
+};
+
+/* e^z for z <= 0, rounded once from double: z = k ln 2 + r, and the series to r^12 / 12!, whose
+ * error is below 2e-16. */
+__device__ float exp_of(double z)
+{
+    const double magic = 6755399441055744.0; /* 1.5 2^52: the sum's low bits are the integer */
+    z = z < -104.0 ? -104.0 : z;             /* rounds to 0 */
+    double t = fma(z, 1.4426950408889634, magic);
+    double k = t - magic;
+    double r = fma(k, -5.497923018708371e-14, fma(k, -0.6931471805598903, z));
+    double p = 1.0 / 479001600.0;
+    p = fma(p, r, 1.0 / 39916800.0);
+    p = fma(p, r, 1.0 / 3628800.0);
+    p = fma(p, r, 1.0 / 362880.0);
+    p = fma(p, r, 1.0 / 40320.0);
+    p = fma(p, r, 1.0 / 5040.0);
+    p = fma(p, r, 1.0 / 720.0);
+    p = fma(p, r, 1.0 / 120.0);
+    p = fma(p, r, 1.0 / 24.0);
+    p = fma(p, r, 1.0 / 6.0);
+    p = fma(p, r, 0.5);
+    p = fma(p, r, 1.0);
+    p = fma(p, r, 1.0);
+    int64_t scaled = __double_as_longlong(p) + (__double_as_longlong(t) << 52);
+    return (float)__longlong_as_double(scaled);
+}
+
 __global__ void __launch_bounds__(PART_THREADS) best_kernel(task t)
 {
     row_view v = view_of(t, (int32_t)blockIdx.z, (int32_t)blockIdx.y);
@@ -189,21 +235,14 @@ __global__ void __launch_bounds__(PART_THREADS) best_kernel(task t)
         return;
     }
     best b = {-INFINITY, INT_MAX, 0};
-    int32_t first = (int32_t)(blockIdx.x * PART + threadIdx.x);
-    float x[PART_EACH];
+    part_of_row part(v.from, t.vocab, -INFINITY);
 #pragma unroll
     for (int i = 0; i < PART_EACH; i++) {
-        int32_t id = first + i * PART_THREADS;
-        x[i] = id < t.vocab ? v.from[id] : -INFINITY;
-    }
-#pragma unroll
-    for (int i = 0; i < PART_EACH; i++) {
-        int32_t id = first + i * PART_THREADS;
-        if (id < t.vocab && beats(x[i], id, b)) {
-            b.value = x[i];
-            b.id = id;
+        if (part.id(i) < t.vocab && beats(part.x[i], part.id(i), b)) {
+            b.value = part.x[i];
+            b.id = part.id(i);
         }
-        b.bad |= isnan(x[i]);
+        b.bad |= isnan(part.x[i]);
     }
     __shared__ best of_warp[PART_THREADS / BT_CUDA_WARP];
     b = warp_best(b);
@@ -229,20 +268,19 @@ __global__ void __launch_bounds__(PART_THREADS) probs_kernel(task t)
     if (!v.sampled) {
         return;
     }
+    part_of_row part(v.from, t.vocab, -INFINITY);
     best b = best_of_row(t, v.at);
     if (b.bad) {
         return;
     }
-    double temperature = (double)t.choices[blockIdx.z].temperature;
+    double steepness = 1.0 / (double)t.choices[blockIdx.z].temperature;
     double sum = 0.0;
-    int32_t first = (int32_t)(blockIdx.x * PART + threadIdx.x);
+#pragma unroll
     for (int i = 0; i < PART_EACH; i++) {
-        int32_t id = first + i * PART_THREADS;
-        if (id < t.vocab) {
-            double z = ((double)v.from[id] - (double)b.value) / temperature;
-            float p = (float)exp(z);
-            v.probs[id] = p;
-            sum += (double)p;
+        float p = exp_of(((double)part.x[i] - (double)b.value) * steepness);
+        sum += (double)p;
+        if (part.id(i) < t.vocab) {
+            v.probs[part.id(i)] = p;
         }
     }
     sum = bt_block_reduce(sum, 0.0, bt_add_op());
@@ -264,29 +302,28 @@ __global__ void __launch_bounds__(PART_THREADS) norm_kernel(task t)
     if (!v.sampled) {
         return;
     }
+    part_of_row part(v.probs, t.vocab, 0.0f);
+    part_of_row other(v.q, v.q != nullptr ? t.vocab : 0, 0.0f);
     bool bad = best_of_row(t, v.at).bad != 0;
     if (bad && t.draft_j < 0) {
         return;
     }
     cut c = bad ? cut{} : t.cuts[v.at];
+    double one_over_sum = 1.0 / c.sum;
     double sum = 0.0;
     double rest = 0.0;
-    int32_t first = (int32_t)(blockIdx.x * PART + threadIdx.x);
+#pragma unroll
     for (int i = 0; i < PART_EACH; i++) {
-        int32_t id = first + i * PART_THREADS;
-        if (id >= t.vocab) {
-            break;
-        }
+        int32_t id = part.id(i);
         float p = id == 0 ? 1.0f : 0.0f;
         if (!bad) {
-            p = v.probs[id];
-            p = kept(c, p, id) ? (float)((double)p / c.sum) : 0.0f;
+            p = kept(c, part.x[i], id) ? (float)((double)part.x[i] * one_over_sum) : 0.0f;
         }
-        v.probs[id] = p;
+        if (id < t.vocab) {
+            v.probs[id] = p;
+        }
         sum += (double)p;
-        if (v.q != nullptr && p > v.q[id]) {
-            rest += (double)p - (double)v.q[id];
-        }
+        rest += p > other.x[i] ? (double)p - (double)other.x[i] : 0.0;
     }
     sum = bt_block_reduce(sum, 0.0, bt_add_op());
     rest = bt_block_reduce(rest, 0.0, bt_add_op());

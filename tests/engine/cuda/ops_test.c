@@ -189,8 +189,10 @@ static void expect_int8(const struct rows_out *o, const float *x, int32_t rows, 
                          (double)scale);
         }
         for (int32_t j = 0; j < n; j++) {
-            cr_assert_eq(q[(size_t)i * (size_t)n + (size_t)j], want[j], "%s, n %d: [%d, %d]", op, n,
-                         i, j);
+            int32_t have = q[(size_t)i * (size_t)n + (size_t)j];
+            cr_assert_eq(have, want[j], "%s, n %d: [%d, %d], %.9g by %.9g, is %d, not %d", op, n, i,
+                         j, (double)x[(size_t)i * (size_t)n + (size_t)j], (double)scale, have,
+                         want[j]);
         }
     }
     free(want);
@@ -319,6 +321,59 @@ Test(cuda_ops, int8_of_extreme_rows)
         rig_write(x.device, raw, sizeof raw);
         struct rows_out q = take_out(BT_ACT_BF16, 1, N, false, true, 0.0f);
         bt_cuda_quantise(all_types[0].t, x.device, 1, N, q.out, NULL);
+        expect_int8(&q, x.host, 1, N, "quantise");
+        drop(&x);
+        drop(&q.y);
+    }
+    bt_cuda_arena_fini(&arena);
+}
+
+/* The short formulas decide as the CPU does for every number of the type. */
+Test(cuda_ops, silu_of_every_number)
+{
+    start("every silu");
+    enum { N = 1 << 16 };
+    static uint16_t raw[2 * N];
+    for (int32_t i = 0; i < N_TYPES; i += 2) {
+        struct bt_cuda_types t = all_types[i].t;
+        bool bf16 = t.compute == BT_ACT_BF16;
+        struct rows_out o = take_out(t.compute, 1, N, true, false, 0.0f);
+        for (int32_t j = 0; j < N; j++) {
+            /* An infinity or a NaN gives no number to compare: 1 in its place. */
+            float gate = bf16 ? bt_bf16_to_f32((uint16_t)j) : bt_f16_to_f32((uint16_t)j);
+            gate = isfinite(gate) ? gate : 1.0f;
+            raw[j] = bf16 ? bt_f32_to_bf16(gate) : bt_f32_to_f16(gate);
+            raw[N + j] = bf16 ? bt_f32_to_bf16(1.0f) : bt_f32_to_f16(1.0f);
+            o.y.host[j] = gate;
+        }
+        bt_cuda_silu_mul(t, rig_upload(&arena, raw, sizeof raw), 1, N, o.out, NULL);
+        bt_cpu_silu(o.y.host, N, t.compute);
+        expect_same(&o.y, true, "silu of every number", all_types[i].name, N);
+        drop(&o.y);
+    }
+    bt_cuda_arena_fini(&arena);
+}
+
+/* Numbers at and beside half steps, where a reciprocal in place of a division would show. */
+Test(cuda_ops, int8_of_half_steps)
+{
+    start("half steps");
+    enum { N = 4096, TRIES = 40 };
+    for (int32_t i = 0; i < TRIES; i++) {
+        struct numbers x = draw(BT_ACT_FP16, N, 0.0);
+        uint16_t raw[N];
+        float max = (float)ldexp(1.0 + bt_rng_uniform(&rng), (int)bt_rng_below(&rng, 12) - 6);
+        max = i < 10 ? (float)(i + 1) : max;
+        for (int32_t j = 0; j < N; j++) {
+            float half_steps = (float)((int32_t)bt_rng_below(&rng, 255) - 127);
+            x.host[j] = j == 0 ? max : max * half_steps / 254.0f;
+            int32_t beside = half_steps != 0.0f && j > 0 ? j % 3 - 1 : 0;
+            raw[j] = (uint16_t)(bt_f32_to_f16(x.host[j]) + beside);
+            x.host[j] = bt_f16_to_f32(raw[j]);
+        }
+        rig_write(x.device, raw, sizeof raw);
+        struct rows_out q = take_out(BT_ACT_FP16, 1, N, false, true, i % 4 == 3 ? max / 97 : 0.0f);
+        bt_cuda_quantise(all_types[2].t, x.device, 1, N, q.out, NULL);
         expect_int8(&q, x.host, 1, N, "quantise");
         drop(&x);
         drop(&q.y);
