@@ -3,6 +3,7 @@
 #include "cli/config_opts.h"
 #include "cli/progress.h"
 #include "cli/real.h"
+#include "sim/cost/surface_law.h"
 
 #include <errno.h>
 #include <math.h>
@@ -103,6 +104,10 @@ static enum bt_code run(const struct bt_cli *cli, const struct bt_world *w,
             .ctx = &watcher,
         };
         code = bt_sim_run(&sim, out->result, err);
+        if (code == BT_OK) { /* of the steps that it was made of */
+            out->deploy.cost.step_error =
+                bt_surface_cost_mix_error(&out->deploy.cost, &out->result->mix);
+        }
         if (code == BT_ERR_SCRIPT && hooks != NULL && bt_scenario_hooks_error(hooks)->msg[0]) {
             *err = *bt_scenario_hooks_error(hooks);
         }

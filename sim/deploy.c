@@ -324,6 +324,7 @@ enum bt_code bt_deploy_fit(struct bt_deploy *d, struct bt_surface_library *surfa
         (void)snprintf(cost.weakest, sizeof cost.weakest, "step overhead, fitted to a run");
     }
     cost.step_error = fit->step_error;
+    cost.step_error_by_op = false;
     bt_deploy_set_cost(d, cost);
     return BT_OK;
 }

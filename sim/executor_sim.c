@@ -29,6 +29,7 @@ struct executor_sim {
     struct bt_executor_ops ops;              /* inflight_max is this executor's own */
     const struct bt_cost *cost;              /* borrowed */
     const struct bt_sim_truth *const *truth; /* borrowed */
+    struct bt_step_mix *mix;                 /* borrowed; NULL: none */
     int32_t max_copies;
     int64_t scale; /* of device time, SCALE_ONE is 1 */
     int32_t n_acceptance;
@@ -228,6 +229,9 @@ static void run_step(struct executor_sim *e, const struct bt_step_plan *plan, in
     struct bt_cost_parts parts;
     bt_sim_batch(plan, &batch);
     e->cost->ops->step(e->cost->self, &batch, &parts);
+    if (e->mix != NULL) {
+        bt_step_mix_add(e->mix, &batch);
+    }
     int64_t host_start_ns = now_ns > e->host_free_ns ? now_ns : e->host_free_ns;
     e->host_free_ns = host_start_ns + parts.host_ns;
     int64_t idle_from_ns = now_ns > e->device_free_ns ? now_ns : e->device_free_ns;
@@ -302,6 +306,7 @@ enum bt_code bt_sim_executor_create(const struct bt_sim_executor_opts *opts,
                 .destroy = destroy},
         .cost = opts->cost,
         .truth = opts->truth,
+        .mix = opts->mix,
         .max_copies = opts->max_copies,
         .scale = (int64_t)(scale * SCALE_ONE + 0.5),
         .n_acceptance = opts->n_acceptance,

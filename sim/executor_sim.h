@@ -21,7 +21,7 @@
 #include "engine/core/error.h"
 #include "engine/core/executor.h"
 #include "engine/core/limits.h"
-#include "sim/cost/cost.h"
+#include "sim/cost/step_mix.h"
 
 #include <stdint.h>
 
@@ -39,11 +39,12 @@ struct bt_sim_executor_opts {
     const struct bt_cost *cost; /* borrowed */
     /* *truth is the row of user 0; it may move between calls. Borrowed. */
     const struct bt_sim_truth *const *truth;
-    int32_t inflight_max; /* 1 .. BT_MAX_INFLIGHT */
-    int32_t max_copies;   /* rows of a result's copies_done */
-    double step_scale;    /* device time of steps is multiplied by it; 0: 1; to four decimals */
-    uint64_t seed;        /* of acceptance */
-    int32_t n_acceptance; /* conditional acceptance by position; the last one holds beyond */
+    struct bt_step_mix *mix; /* borrowed: where steps are counted; NULL: nowhere */
+    int32_t inflight_max;    /* 1 .. BT_MAX_INFLIGHT */
+    int32_t max_copies;      /* rows of a result's copies_done */
+    double step_scale;       /* device time of steps is multiplied by it; 0: 1; to four decimals */
+    uint64_t seed;           /* of acceptance */
+    int32_t n_acceptance;    /* conditional acceptance by position; the last one holds beyond */
     double acceptance[BT_MAX_SPEC_K];
 };
 

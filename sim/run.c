@@ -47,6 +47,7 @@ struct group {
 };
 
 struct run {
+    struct bt_step_mix *mix; /* of the result */
     const struct bt_sim_opts *opts;
     struct bt_arena own_arena;
     struct bt_arena *arena; /* own_arena or borrowed */
@@ -582,6 +583,7 @@ static enum bt_code init_replica(struct run *run, struct replica *r, bool degrad
     struct bt_sim_executor_opts e = {
         .cost = &r->deploy->cost,
         .truth = (const struct bt_sim_truth *const *)&run->live.truth,
+        .mix = degraded ? NULL : run->mix,
         .inflight_max = r->inflight_max,
         .max_copies = bt_sched_max_copies(r->sched),
         .step_scale = o->step_scale,
@@ -704,7 +706,7 @@ enum bt_code bt_sim_run(const struct bt_sim_opts *opts, struct bt_sim_result *ou
     BT_ASSERT(opts->on_sample == NULL || opts->sample_ns > 0);
     BT_ASSERT(opts->should_stop == NULL || opts->stop_every > 0);
     BT_ASSERT(opts->warmup_fraction >= 0 && opts->warmup_fraction <= 0.9);
-    struct run run = {.opts = opts};
+    struct run run = {.opts = opts, .mix = &out->mix};
     bt_arena_init(&run.own_arena, 0);
     run.arena = opts->memory != NULL ? opts->memory : &run.own_arena;
     memset(out, 0, sizeof *out);

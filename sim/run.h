@@ -18,6 +18,7 @@
 #include "sim/cost/cost.h"
 #include "sim/cost/fit.h"
 #include "sim/cost/library.h"
+#include "sim/cost/step_mix.h"
 #include "sim/hardware/memory.h"
 #include "sim/workload/source.h"
 
@@ -137,6 +138,7 @@ struct bt_sim_opts {
 };
 
 struct bt_sim_result {
+    struct bt_step_mix mix; /* the steps of the deployment's replicas */
     struct bt_summary summary;
     uint64_t plan_hash; /* of all replicas' plans */
     int64_t events;     /* events processed */

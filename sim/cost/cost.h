@@ -69,7 +69,8 @@ struct bt_cost {
     double duplex_share;
     enum bt_trust trust;              /* of the weakest operation .. */
     char weakest[BT_COST_NAME_BYTES]; /* .. and its name */
-    double step_error;                /* relative bound of a step's time; < 0: unknown */
+    double step_error;     /* relative bound of a step's time, the worst step; < 0: unknown */
+    bool step_error_by_op; /* its operations' bounds tell that of any step (surface_cost) */
 };
 
 /* Frees the model; a zeroed struct is allowed. */

@@ -627,6 +627,13 @@ const struct bt_law *bt_step_cost_law(const struct bt_cost *cost)
     return &((const struct step_cost *)cost->self)->law;
 }
 
+const struct bt_law *bt_step_cost_draft_law(const struct bt_cost *cost)
+{
+    BT_ASSERT(cost->ops == &step_cost_ops);
+    const struct step_cost *c = cost->self;
+    return c->draft.law.ops != NULL ? &c->draft.law : NULL;
+}
+
 int32_t bt_step_cost_explain(const struct bt_cost *cost, const struct bt_batch *b,
                              struct bt_step_row rows[BT_STEP_ROWS_MAX])
 {

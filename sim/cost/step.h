@@ -73,6 +73,8 @@ BT_NODISCARD enum bt_code bt_step_cost_create(const struct bt_step_opts *opts, s
 
 /* The target's law, borrowed. `cost` was made by bt_step_cost_create. */
 const struct bt_law *bt_step_cost_law(const struct bt_cost *cost);
+/* The draft model's likewise; NULL: there is none. */
+const struct bt_law *bt_step_cost_draft_law(const struct bt_cost *cost);
 
 /* Ranks that share the draft: the target's when its heads allow it, else each rank has a copy: 1.
  */

@@ -47,7 +47,19 @@ enum bt_code bt_surface_cost_create(struct bt_surface_library *library, const ch
     int32_t draft_steps = o.spec == BT_SPEC_NONE ? 0 : o.spec_k;
     bt_step_trust_fill(out, target, of_draft, o.max_seqs, draft_steps);
     out->step_error = hypot(out->step_error, BT_STEP_ASSEMBLY_ERROR);
+    out->step_error_by_op = true;
     return BT_OK;
+}
+
+double bt_surface_cost_mix_error(const struct bt_cost *cost, const struct bt_step_mix *mix)
+{
+    if (!cost->step_error_by_op) {
+        return cost->step_error;
+    }
+    const struct bt_law *draft = bt_step_cost_draft_law(cost);
+    double error = bt_step_mix_error(cost, mix, bt_surface_law_origins(bt_step_cost_law(cost)),
+                                     draft != NULL ? bt_surface_law_origins(draft) : NULL);
+    return error < 0 ? cost->step_error : hypot(error, BT_STEP_ASSEMBLY_ERROR);
 }
 
 double bt_surface_cost_ratio_error(const struct bt_cost *a, const struct bt_cost *b,

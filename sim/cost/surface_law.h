@@ -47,6 +47,10 @@ BT_NODISCARD enum bt_code bt_surface_cost_create(struct bt_surface_library *libr
                                                  const struct bt_step_opts *opts,
                                                  struct bt_cost *out, struct bt_error *err);
 
+/* Relative bound of the time of a run's steps together: cost->step_error where the model's
+ * operations do not tell (a fit, this machine's processor) or the mix is empty. */
+double bt_surface_cost_mix_error(const struct bt_cost *cost, const struct bt_step_mix *mix);
+
 /* bt_step_ratio_error of two models made by bt_surface_cost_create. */
 double bt_surface_cost_ratio_error(const struct bt_cost *a, const struct bt_cost *b,
                                    const struct bt_batch *batch);

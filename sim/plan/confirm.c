@@ -1,5 +1,6 @@
 /* Stages 4 and 5 of the search: a finalist with all its replicas, over several seeds, and with
  * pessimistic step times. */
+#include "sim/cost/surface_law.h"
 #include "sim/plan/search.h"
 #include "sim/plan/stats.h"
 
@@ -25,6 +26,7 @@ struct finalist {
     struct bt_search *s;
     struct bt_seat *seat;
     struct bt_deploy deploy, degrade;
+    struct bt_step_mix mix; /* steps of the last trial with steps as predicted */
 };
 
 /* Confidence intervals over the seeds so far: +1 all clear of their limits and held, -1 some limit
@@ -60,8 +62,7 @@ static int32_t look(const struct bt_plan_spec *spec, double (*values)[BT_MAX_SLO
 }
 
 /* Seed k with all replicas. */
-static struct bt_trial trial_of(const struct finalist *f, int32_t k, int32_t replicas,
-                                double step_scale)
+static struct bt_trial trial_of(struct finalist *f, int32_t k, int32_t replicas, double step_scale)
 {
     return (struct bt_trial){.deploy = &f->deploy,
                              .degrade_deploy =
@@ -70,6 +71,7 @@ static struct bt_trial trial_of(const struct finalist *f, int32_t k, int32_t rep
                              .replicas = replicas,
                              .rate_scale = 1,
                              .step_scale = step_scale,
+                             .mix = step_scale == 1 ? &f->mix : NULL,
                              .seed = f->s->spec->seed + (uint64_t)k};
 }
 
@@ -291,6 +293,7 @@ static enum bt_code confirm(struct finalist *f, struct bt_error *err)
         costs(c);
         return BT_OK;
     }
+    c->step_error = bt_surface_cost_mix_error(&f->deploy.cost, &f->mix);
     int32_t safe = 0;
     struct verdict_at w = {0};
     if (c->step_error >= 0) {

@@ -211,6 +211,9 @@ enum bt_code bt_trial_run(const struct bt_plan_spec *spec, const struct bt_plan_
         if (summary != NULL) {
             *summary = result->summary;
         }
+        if (trial->mix != NULL) {
+            *trial->mix = result->mix;
+        }
     }
     if (hooks != NULL) {
         env->free_hooks(env->ctx, hooks);

@@ -26,6 +26,7 @@ struct bt_trial {
     double rate_scale;
     double step_scale;
     uint64_t seed;
+    struct bt_step_mix *mix; /* borrowed: receives the steps of the run; NULL: not wanted */
     bool to_the_end;         /* do not stop when the answer is certain to be no */
     struct bt_arena *memory; /* borrowed: where the simulation lives; NULL: memory of its own */
 };

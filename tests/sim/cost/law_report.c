@@ -233,6 +233,14 @@ static bool is_measured(struct report *r, const char *gpu, enum bt_op op)
            s->surface != NULL;
 }
 
+/* The bound of one step. */
+static double bound_of(const struct bt_cost *c, const struct bt_batch *b)
+{
+    struct bt_step_mix mix = {.classes = {{0}}};
+    bt_step_mix_add(&mix, b);
+    return bt_surface_cost_mix_error(c, &mix);
+}
+
 static void compare(struct report *r, int32_t f, size_t g, const struct bt_cost *truth,
                     const struct bt_cost *roof, const struct bt_cost *stack,
                     const struct bt_cost *other)
@@ -245,9 +253,10 @@ static void compare(struct report *r, int32_t f, size_t g, const struct bt_cost 
         double bare = step_ps(roof, &batches[i]);
         count(&r->roofline[f][g], t, bare, roof->step_error);
         count(&r->roofline_all[f], t, bare, roof->step_error);
-        count(&r->other_stack[f], t, step_ps(stack, &batches[i]), stack->step_error);
-        count(&r->other_gpu[f], t, step_ps(other, &batches[i]), other->step_error);
-        count(&r->other_gpu_each[f][g], t, step_ps(other, &batches[i]), other->step_error);
+        count(&r->other_stack[f], t, step_ps(stack, &batches[i]), bound_of(stack, &batches[i]));
+        double bound = bound_of(other, &batches[i]);
+        count(&r->other_gpu[f], t, step_ps(other, &batches[i]), bound);
+        count(&r->other_gpu_each[f][g], t, step_ps(other, &batches[i]), bound);
         double a[CLASSES], b[CLASSES];
         class_times(truth, &batches[i], a);
         class_times(roof, &batches[i], b);
