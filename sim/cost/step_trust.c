@@ -36,15 +36,16 @@ static void count_level(struct weakest *w, const struct bt_op_origin *o, enum bt
 }
 
 /* What an operation's time may be off by as a part of a step, relative. */
-static double error_in_step(const struct bt_op_origin *o)
+static double error_in_step(const struct bt_op_origin *o, double transferred_share)
 {
-    return expm1(o->log_error * (o->level == BT_TRUST_TRANSFERRED ? TRANSFERRED_SHARE : 1));
+    return expm1(o->log_error * (o->level == BT_TRUST_TRANSFERRED ? transferred_share : 1));
 }
 
 /* The sources of one step and what each may be off by, of the step. Returns how many. */
 static int32_t parts_of(const struct bt_cost *cost, const struct bt_batch *b,
                         const struct bt_op_origin *target, const struct bt_op_origin *draft,
-                        struct weakest *weakest, struct part parts[SOURCES_MAX])
+                        double transferred_share, struct weakest *weakest,
+                        struct part parts[SOURCES_MAX])
 {
     struct bt_step_row rows[BT_STEP_ROWS_MAX];
     int32_t n_parts = 0;
@@ -65,7 +66,7 @@ static int32_t parts_of(const struct bt_cost *cost, const struct bt_batch *b,
         if (k == n_parts) {
             parts[n_parts++] = (struct part){.source = source};
         }
-        parts[k].error += share * error_in_step(o);
+        parts[k].error += share * error_in_step(o, transferred_share);
     }
     return n_parts;
 }
@@ -76,7 +77,7 @@ static double step_error(const struct bt_cost *cost, const struct bt_batch *b,
                          struct weakest *weakest)
 {
     struct part parts[SOURCES_MAX];
-    int32_t n = parts_of(cost, b, target, draft, weakest, parts);
+    int32_t n = parts_of(cost, b, target, draft, TRANSFERRED_SHARE, weakest, parts);
     double square = 0;
     for (int32_t k = 0; k < n; k++) {
         square += parts[k].error * parts[k].error;
@@ -92,8 +93,9 @@ double bt_step_ratio_error(const struct bt_cost *a,
 {
     struct part of_a[SOURCES_MAX], of_b[SOURCES_MAX];
     struct weakest ignored = {0};
-    int32_t n_a = parts_of(a, batch, origins_a, origins_a, &ignored, of_a);
-    int32_t n_b = parts_of(b, batch, origins_b, origins_b, &ignored, of_b);
+    /* Ratios were not tested as steps were: operations' bounds count whole. */
+    int32_t n_a = parts_of(a, batch, origins_a, origins_a, 1, &ignored, of_a);
+    int32_t n_b = parts_of(b, batch, origins_b, origins_b, 1, &ignored, of_b);
     double square = 0;
     for (int32_t i = 0; i < n_a; i++) {
         for (int32_t k = 0; k < n_b; k++) {
@@ -126,7 +128,8 @@ double bt_step_mix_error(const struct bt_cost *cost, const struct bt_step_mix *m
         struct bt_cost_parts whole;
         struct part parts[SOURCES_MAX];
         struct weakest ignored = {0};
-        int32_t n = parts_of(cost, &b, target, draft != NULL ? draft : target, &ignored, parts);
+        int32_t n = parts_of(cost, &b, target, draft != NULL ? draft : target, TRANSFERRED_SHARE,
+                             &ignored, parts);
         cost->ops->step(cost->self, &b, &whole);
         double weight = (double)whole.time_ps * (double)sum->n_steps;
         total += weight;
