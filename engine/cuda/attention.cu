@@ -80,8 +80,8 @@ static enum bt_code find_shape(struct bt_cuda_attn *a, const struct bt_cuda_attn
         a->aligned[c] = is_aligned(l, o->part);
         s->narrow = s->narrow || !a->aligned[c];
         s->no_chunks[c] = !a->aligned[c];
-        s->quantum[c] =
-            a->head_dim == 64 ? a->families[c]->quantum_64 : a->families[c]->quantum_128;
+        s->step[c] = a->head_dim == 64 ? a->families[c]->step_64 : a->families[c]->step_128;
+        BT_CUDA_TRY(a->families[c]->ready(a->head_dim), err);
         for (int32_t i = 0; i < 2; i++) {
             int blocks = 0;
             BT_CUDA_TRY(a->families[c]->resident(a->head_dim, 8 << i, a->aligned[c], &blocks), err);
@@ -159,6 +159,9 @@ static struct attn_args args_of(const struct bt_cuda_attn *a, const struct bt_cu
     const struct bt_block_layout *l = &a->kv.layout[kv_class];
     const struct bt_kv_part *p = &l->parts[a->part];
     bool slides = a->shape.window > 0 && bt_arch_layer_slides(a->arch, layer);
+    int32_t list = (slides ? BT_CUDA_KV_CLASSES : 0) + kv_class;
+    struct bt_attn_list_at at = bt_attn_list_at(&a->shape, b->n_rows, b->n_segments, list);
+    const struct bt_attn_plan *plan = (const struct bt_attn_plan *)b->attn_plan;
     struct attn_args x = {};
     x.keys = a->kv.blocks + bt_kv_plane_offset(p, layer, 0);
     x.keys_to_values = p->plane_bytes;
@@ -171,13 +174,13 @@ static struct attn_args args_of(const struct bt_cuda_attn *a, const struct bt_cu
     x.window = slides ? a->shape.window : 0;
     x.scale_log2 = (float)(1.4426950408889634 / sqrt((double)a->head_dim));
     x.bf16 = a->bf16;
-    x.block_heads = bt_attn_block_heads(&a->shape, b->n_segments);
+    x.block_heads = bt_attn_block_heads(&a->shape);
     x.max_blocks = b->max_blocks;
-    x.list = (slides ? BT_CUDA_KV_CLASSES : 0) + kv_class;
-    x.first_row = b->first_row;
-    x.pos0 = b->pos0;
     x.blocks = b->blocks;
-    x.plan = b->attn_plan;
+    x.shares = b->attn_plan + at.shares;
+    x.n_chunks = &plan->n_chunks[list];
+    x.items = (const struct bt_attn_item *)(b->attn_plan + at.items);
+    x.chunks = (const struct bt_attn_chunk *)(b->attn_plan + at.chunks);
     x.partial = a->partial;
     x.partial_ml = a->partial_ml;
     x.finished = a->finished;
@@ -191,7 +194,7 @@ enum bt_code bt_cuda_attn_run(struct bt_cuda_attn *a, const struct bt_cuda_batch
     BT_ASSERT(q_stride % 8 == 0);
     const struct bt_attn_shape *s = &a->shape;
     int32_t rows = bt_attn_tile_rows(s, b->n_rows, b->n_segments);
-    int32_t n_items = bt_attn_max_items(s, b->n_rows, b->n_segments);
+    int32_t n_blocks = bt_attn_n_shares(s, rows) * (s->n_kv_heads / bt_attn_block_heads(s));
     int32_t n_chunks = decode ? 0 : bt_attn_max_chunks(s, b->n_rows, b->n_segments);
     for (int32_t c = 0; c < s->n_classes; c++) {
         struct attn_args x = args_of(a, b, layer, c);
@@ -201,8 +204,7 @@ enum bt_code bt_cuda_attn_run(struct bt_cuda_attn *a, const struct bt_cuda_batch
         if (n_chunks > 0 && !s->no_chunks[c]) {
             a->families[c]->chunks(x, a->head_dim, n_chunks * s->n_kv_heads, stream);
         }
-        a->families[c]->stream(x, a->head_dim, rows, a->aligned[c],
-                               n_items * (s->n_kv_heads / x.block_heads), stream);
+        a->families[c]->stream(x, a->head_dim, rows, a->aligned[c], n_blocks, stream);
     }
     BT_CUDA_TRY(cudaGetLastError(), err);
     return BT_OK;

@@ -14,7 +14,7 @@
 #include "engine/cuda/attention_kernels.cuh"
 
 static constexpr int CHUNK_KEYS = 64; /* of a step */
-static constexpr int CHUNK_THREADS = 32 * ATTN_WARPS;
+static constexpr int CHUNK_THREADS = 32 * BT_ATTN_WARPS;
 
 /* Shared memory of a block; arrays of 16-byte pieces. */
 template <attn_kv KV, int D> struct chunk_memory {
@@ -213,27 +213,23 @@ static __global__ void __launch_bounds__(CHUNK_THREADS, 2) chunk_kernel(const at
     auto &mem = *reinterpret_cast<chunk_memory<KV, D> *>(bytes);
     auto &mem8 = *reinterpret_cast<chunk_memory_int8<D> *>(bytes); /* INT8 alone */
 
-    const bt_attn_list *list = &reinterpret_cast<const bt_attn_plan *>(a.plan)->lists[a.list];
     const int index = (int)blockIdx.x / a.n_kv_heads;
-    if (index >= list->n_chunks) {
+    const int head = (int)blockIdx.x % a.n_kv_heads;
+    const bt_attn_chunk chunk = a.chunks[index];
+    if (index >= *a.n_chunks) {
         return;
     }
-    const int head = (int)blockIdx.x % a.n_kv_heads;
-    const bt_attn_chunk chunk =
-        reinterpret_cast<const bt_attn_chunk *>(a.plan + list->chunks_at)[index];
     const int thread = threadIdx.x;
     const int warp = thread / 32;
     const int lane = thread % 32;
     const int g = lane / 4;
     const int t = lane % 4;
-    const int first_row = a.first_row[chunk.segment];
-    const int n_tokens = a.first_row[chunk.segment + 1] - first_row;
-    const int n_rows = n_tokens * a.group;
-    const int pos0 = a.pos0[chunk.segment];
+    const int first_row = chunk.first_row;
+    const int n_rows = chunk.n_rows;
+    const int pos0 = chunk.pos0;
     const int32_t *table = a.blocks + (int64_t)chunk.segment * a.max_blocks;
     const int first_position = pos0 + chunk.row0 / a.group;
-    const int last_position =
-        pos0 + min((chunk.row0 + BT_ATTN_CHUNK_ROWS - 1) / a.group, n_tokens - 1);
+    const int last_position = pos0 + (min(chunk.row0 + BT_ATTN_CHUNK_ROWS, n_rows) - 1) / a.group;
     const int from = a.window > 0 ? max(0, first_position - a.window + 1) : 0;
     const int to = last_position + 1;
     const int n_steps = (to - from + CHUNK_KEYS - 1) / CHUNK_KEYS;
@@ -322,7 +318,7 @@ static __global__ void __launch_bounds__(CHUNK_THREADS, 2) chunk_kernel(const at
     /* What the warp's rows see at most. */
     const int warp_row0 = chunk.row0 + 32 * warp;
     const int warp_to =
-        warp_row0 < n_rows ? pos0 + min((warp_row0 + 31) / a.group, n_tokens - 1) + 1 : 0;
+        warp_row0 < n_rows ? pos0 + (min(warp_row0 + 32, n_rows) - 1) / a.group + 1 : 0;
 
     for (int step = 0; step < n_steps; step++) {
         const int stage = step % chunk_memory<KV, D>::STAGES;

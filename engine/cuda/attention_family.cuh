@@ -1,4 +1,4 @@
-/* The two kernels of one KV format, as a table. Each format's is made in a file of its own, so that
+/* The kernels of one KV format, as a table. Each format's is made in a file of its own, so that
  * they compile side by side. Internal to engine/cuda. */
 #ifndef BT_ENGINE_CUDA_ATTENTION_FAMILY_CUH
 #define BT_ENGINE_CUDA_ATTENTION_FAMILY_CUH
@@ -6,23 +6,36 @@
 #include "engine/cuda/attention_chunks.cuh"
 #include "engine/cuda/attention_stream.cuh"
 
-template <attn_kv KV, int D>
-static cudaError_t family_ready(int32_t rows, bool aligned, int *blocks)
+template <attn_kv KV> static cudaError_t family_ready(int32_t head_dim)
 {
-    cudaError_t rc = cudaFuncSetAttribute(
-        &chunk_kernel<KV, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, chunk_bytes<KV, D>());
+    if (head_dim == 64) {
+        return cudaFuncSetAttribute(&chunk_kernel<KV, 64>,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    chunk_bytes<KV, 64>());
+    }
+    return cudaFuncSetAttribute(&chunk_kernel<KV, 128>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                chunk_bytes<KV, 128>());
+}
+
+template <attn_kv KV, int D>
+static cudaError_t family_resident_of(int32_t rows, bool aligned, int *blocks)
+{
+    auto kernel = stream_kernel_of<KV, D>(rows, aligned);
+    int bytes = stream_bytes<KV, D>(rows);
+    cudaError_t rc =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (rc != cudaSuccess) {
         return rc;
     }
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-        blocks, stream_kernel_of<KV, D>(rows, aligned), 32 * ATTN_WARPS, 0);
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, 32 * BT_ATTN_WARPS,
+                                                         (size_t)bytes);
 }
 
 template <attn_kv KV>
 static cudaError_t family_resident(int32_t head_dim, int32_t rows, bool aligned, int *blocks)
 {
-    return head_dim == 64 ? family_ready<KV, 64>(rows, aligned, blocks)
-                          : family_ready<KV, 128>(rows, aligned, blocks);
+    return head_dim == 64 ? family_resident_of<KV, 64>(rows, aligned, blocks)
+                          : family_resident_of<KV, 128>(rows, aligned, blocks);
 }
 
 template <attn_kv KV>
@@ -31,7 +44,8 @@ static void family_stream(const attn_args &a, int32_t head_dim, int32_t rows, bo
 {
     auto kernel = head_dim == 64 ? stream_kernel_of<KV, 64>(rows, aligned)
                                  : stream_kernel_of<KV, 128>(rows, aligned);
-    kernel<<<blocks, 32 * ATTN_WARPS, 0, stream>>>(a);
+    int bytes = head_dim == 64 ? stream_bytes<KV, 64>(rows) : stream_bytes<KV, 128>(rows);
+    kernel<<<blocks, 32 * BT_ATTN_WARPS, bytes, stream>>>(a);
 }
 
 template <attn_kv KV>
@@ -46,8 +60,8 @@ static void family_chunks(const attn_args &a, int32_t head_dim, int32_t blocks, 
 
 template <attn_kv KV> static constexpr attn_family family_make()
 {
-    return {stream_shape<KV, 64>::KEYS, stream_shape<KV, 128>::KEYS, family_resident<KV>,
-            family_stream<KV>, family_chunks<KV>};
+    return {stream_shape<KV, 64>::KEYS, stream_shape<KV, 128>::KEYS, family_ready<KV>,
+            family_resident<KV>,        family_stream<KV>,           family_chunks<KV>};
 }
 
 #endif

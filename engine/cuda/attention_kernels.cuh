@@ -31,14 +31,16 @@ struct attn_args {
     int32_t n_heads;
     int32_t group; /* query heads a KV head */
     int32_t window;
-    float scale_log2; /* log2(e) / sqrt(head_dim) */
-    bool bf16;        /* q and out; else FP16 */
-    int32_t block_heads;
+    float scale_log2;    /* log2(e) / sqrt(head_dim) */
+    bool bf16;           /* q and out; else FP16 */
+    int32_t block_heads; /* KV heads of a block of the streaming kernel */
     int32_t max_blocks;
-    int32_t list; /* of the plan */
     int32_t q_stride;
-    const int32_t *first_row, *pos0, *blocks; /* as bt_cuda_batch */
-    const int32_t *plan;
+    const int32_t *blocks; /* as bt_cuda_batch */
+    const int32_t *shares; /* of the plan's list, as are the following */
+    const struct bt_attn_item *items;
+    const int32_t *n_chunks; /* a launch may have more blocks */
+    const struct bt_attn_chunk *chunks;
     const uint16_t *q;
     uint16_t *out;
     float *partial;     /* [partial][n_kv_heads][rows of a tile][head_dim] */
@@ -49,8 +51,10 @@ struct attn_args {
 /* The kernels of one KV format. rows: 8 or 16, of a tile. aligned: every row of the pool starts at
  * a multiple of 16 bytes. */
 struct attn_family {
-    int32_t quantum_64, quantum_128; /* keys that a warp of the streaming kernel takes at once */
-    /* Blocks of the streaming kernel that one multiprocessor holds; also readies the kernels. */
+    int32_t step_64, step_128; /* keys that a warp of the streaming kernel takes at once */
+    /* Readies the chunk kernel. */
+    cudaError_t (*ready)(int32_t head_dim);
+    /* Readies the streaming kernel; blocks of it that one multiprocessor holds. */
     cudaError_t (*resident)(int32_t head_dim, int32_t rows, bool aligned, int *blocks);
     void (*stream)(const attn_args &a, int32_t head_dim, int32_t rows, bool aligned, int32_t blocks,
                    cudaStream_t stream);
@@ -58,8 +62,6 @@ struct attn_family {
 };
 
 extern const attn_family attn_bf16, attn_fp16, attn_int8;
-
-static constexpr int ATTN_WARPS = 4; /* of a block, in either kernel */
 
 /* The 16-bit type of products with a KV format. */
 template <attn_kv KV> struct attn_pack;

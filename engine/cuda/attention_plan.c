@@ -3,9 +3,7 @@
 #include <stdlib.h>
 
 enum {
-    WARPS = 4,        /* of a block of the streaming kernel */
-    FEW_SEGMENTS = 8, /* up to here a block takes one KV head, and its warps share the keys */
-    MAX_SPLITS = 128, /* of a tile: as many as its merge reads in little time */
+    MIN_GROUPS = 8, /* of KV heads */
     ITEM_WORDS = sizeof(struct bt_attn_item) / sizeof(int32_t),
     CHUNK_WORDS = sizeof(struct bt_attn_chunk) / sizeof(int32_t),
     HEAD_WORDS = sizeof(struct bt_attn_plan) / sizeof(int32_t),
@@ -26,12 +24,9 @@ static int32_t ceil_div(int64_t a, int64_t b)
     return (int32_t)((a + b - 1) / b);
 }
 
-int32_t bt_attn_block_heads(const struct bt_attn_shape *s, int32_t n_segments)
+int32_t bt_attn_block_heads(const struct bt_attn_shape *s)
 {
-    if (n_segments <= FEW_SEGMENTS || s->n_kv_heads % 2 != 0) {
-        return 1;
-    }
-    return s->n_kv_heads % 4 != 0 ? 2 : 4;
+    return s->n_kv_heads % 2 == 0 && s->n_kv_heads / 2 >= MIN_GROUPS ? 2 : 1;
 }
 
 int32_t bt_attn_tile_rows(const struct bt_attn_shape *s, int32_t n_rows, int32_t n_segments)
@@ -39,16 +34,9 @@ int32_t bt_attn_tile_rows(const struct bt_attn_shape *s, int32_t n_rows, int32_t
     return s->narrow || (int64_t)n_rows * s->group <= 8 * (int64_t)n_segments ? 8 : 16;
 }
 
-/* Items that fill the device once. */
-static int32_t split_target(const struct bt_attn_shape *s, int32_t rows, int32_t n_segments)
+int32_t bt_attn_n_shares(const struct bt_attn_shape *s, int32_t rows)
 {
-    int32_t blocks_per_item = s->n_kv_heads / bt_attn_block_heads(s, n_segments);
-    return max_i32(1, s->resident[rows / 16] / blocks_per_item);
-}
-
-static int32_t max_split_target(const struct bt_attn_shape *s)
-{
-    return max_i32(split_target(s, 8, INT32_MAX), split_target(s, 16, INT32_MAX));
+    return max_i32(1, s->resident[rows / 16] * bt_attn_block_heads(s) / s->n_kv_heads);
 }
 
 static int32_t max_tiles(const struct bt_attn_shape *s, int32_t rows, int32_t n_rows,
@@ -59,35 +47,43 @@ static int32_t max_tiles(const struct bt_attn_shape *s, int32_t rows, int32_t n_
     return (int32_t)(apart < packed ? apart : packed);
 }
 
-int32_t bt_attn_max_items(const struct bt_attn_shape *s, int32_t n_rows, int32_t n_segments)
-{
-    int32_t rows = bt_attn_tile_rows(s, n_rows, n_segments);
-    return max_tiles(s, rows, n_rows, n_segments) + split_target(s, rows, n_segments);
-}
-
 int32_t bt_attn_max_chunks(const struct bt_attn_shape *s, int32_t n_rows, int32_t n_segments)
 {
     int32_t long_ones = min_i32(n_segments, n_rows / (BT_ATTN_STREAM_ROWS + 1));
     return (int32_t)((int64_t)n_rows * s->group / BT_ATTN_CHUNK_ROWS) + long_ones;
 }
 
-/* A tile that is split has more keys than total / target: there are fewer than `target` of them,
- * with fewer than twice as many splits. */
+/* A share has at most two pieces of tiles that are split: its first and its last. */
 int32_t bt_attn_max_partials(const struct bt_attn_shape *s)
 {
-    return 2 * max_split_target(s);
+    return 2 * bt_attn_max_split_tiles(s);
 }
 
 int32_t bt_attn_max_split_tiles(const struct bt_attn_shape *s)
 {
-    return max_split_target(s);
+    return max_i32(bt_attn_n_shares(s, 8), bt_attn_n_shares(s, 16));
+}
+
+struct bt_attn_list_at bt_attn_list_at(const struct bt_attn_shape *s, int32_t n_rows,
+                                       int32_t n_segments, int32_t list)
+{
+    int32_t rows = bt_attn_tile_rows(s, n_rows, n_segments);
+    int32_t n_shares = bt_attn_n_shares(s, rows);
+    int32_t items = (max_tiles(s, rows, n_rows, n_segments) + n_shares) * ITEM_WORDS;
+    int32_t chunks = bt_attn_max_chunks(s, n_rows, n_segments) * CHUNK_WORDS;
+    struct bt_attn_list_at at;
+    at.shares = HEAD_WORDS + list * (n_shares + 1 + items + chunks);
+    at.items = at.shares + n_shares + 1;
+    at.chunks = at.items + items;
+    return at;
 }
 
 int32_t bt_attn_plan_words(const struct bt_attn_shape *s, int32_t max_rows, int32_t max_segments)
 {
-    int32_t items = max_tiles(s, 8, max_rows, max_segments) + max_split_target(s);
-    int32_t chunks = bt_attn_max_chunks(s, max_rows, max_segments);
-    return HEAD_WORDS + 2 * s->n_classes * (items * ITEM_WORDS + chunks * CHUNK_WORDS);
+    int32_t n_shares = bt_attn_max_split_tiles(s);
+    int32_t items = (max_tiles(s, 8, max_rows, max_segments) + n_shares) * ITEM_WORDS;
+    int32_t chunks = bt_attn_max_chunks(s, max_rows, max_segments) * CHUNK_WORDS;
+    return HEAD_WORDS + BT_ATTN_LISTS * (n_shares + 1 + items + chunks);
 }
 
 /* The making of one list. */
@@ -95,10 +91,9 @@ struct maker {
     const struct bt_attn_shape *s;
     const struct bt_cuda_attn_segment *segments;
     int32_t n_segments, kv_class, window;
-    int32_t rows;    /* of a tile */
-    int32_t target;  /* items that fill the device */
-    int32_t step;    /* keys that a block takes at once */
-    int32_t longest; /* keys of a split */
+    int32_t rows; /* of a tile */
+    int32_t step; /* keys that a block takes at once */
+    int32_t n_shares;
 };
 
 struct span {
@@ -129,54 +124,92 @@ static int32_t rows_streamed(const struct maker *m, const struct bt_cuda_attn_se
     return seg->kv_class == m->kv_class && is_streamed(m, seg) ? seg->n_rows * m->s->group : 0;
 }
 
-static void find_split_length(struct maker *m)
+static int32_t steps_of(const struct maker *m, struct span k)
 {
-    int64_t total = 0;
+    return ceil_div(k.to - k.from, m->step);
+}
+
+/* What a share may cost: its steps, and a step more for the beginning and end of each item. */
+static int32_t find_share(const struct maker *m)
+{
+    int64_t cost = m->n_shares; /* cuts make items too */
     int32_t deepest = 0;
     for (int32_t i = 0; i < m->n_segments; i++) {
         int32_t n = rows_streamed(m, &m->segments[i]);
         for (int32_t row0 = 0; row0 < n; row0 += m->rows) {
-            struct span k = keys_of(m, &m->segments[i], row0, m->rows);
-            total += k.to - k.from;
-            deepest = max_i32(deepest, k.to - k.from);
+            int32_t steps = steps_of(m, keys_of(m, &m->segments[i], row0, m->rows));
+            cost += steps + 1;
+            deepest = max_i32(deepest, steps);
         }
     }
-    int32_t keys = max_i32(ceil_div(total, m->target), ceil_div(deepest, MAX_SPLITS));
-    m->longest = max_i32(1, ceil_div(keys, m->step)) * m->step;
+    return max_i32(ceil_div(cost, m->n_shares), ceil_div(deepest, BT_ATTN_MAX_SPLITS - 1) + 1);
 }
 
-static int32_t make_items(const struct maker *m, struct bt_attn_item *items)
+/* What is being dealt out. */
+struct dealer {
+    struct bt_attn_item *items;
+    int32_t *shares;
+    int32_t n_items, n_partials, n_tiles;
+    int32_t share; /* being filled */
+    int32_t room;  /* of it */
+};
+
+/* Deals out one tile, cut where shares are full. */
+static void deal_tile(const struct maker *m, struct dealer *d, int32_t share_cost,
+                      struct bt_attn_item tile)
 {
-    int32_t n_items = 0;
-    int32_t n_partials = 0;
-    int32_t n_tiles = 0;
+    int32_t first = d->n_items;
+    tile.partial = d->n_partials;
+    tile.tile = d->n_tiles;
+    int32_t to = tile.to;
+    while (tile.from < to) {
+        if (d->room <= 0) {
+            d->room = share_cost;
+            d->shares[++d->share] = d->n_items;
+        }
+        int32_t steps = max_i32(1, d->room - 1);
+        tile.to = min_i32(to, tile.from + steps * m->step);
+        d->room -= ceil_div(tile.to - tile.from, m->step) + 1;
+        d->items[d->n_items++] = tile;
+        tile.from = tile.to;
+        tile.split++;
+    }
+    for (int32_t i = first; i < d->n_items; i++) {
+        d->items[i].n_splits = tile.split;
+    }
+    d->n_partials += tile.split > 1 ? tile.split : 0;
+    d->n_tiles += tile.split > 1;
+}
+
+static void make_items(const struct maker *m, int32_t *shares, struct bt_attn_item *items)
+{
+    int32_t share_cost = find_share(m);
+    struct dealer d = {.items = items, .shares = shares, .room = share_cost};
+    shares[0] = 0;
+    int32_t first_row = 0;
     for (int32_t i = 0; i < m->n_segments; i++) {
         int32_t n = rows_streamed(m, &m->segments[i]);
         for (int32_t row0 = 0; row0 < n; row0 += m->rows) {
             struct span k = keys_of(m, &m->segments[i], row0, m->rows);
-            int32_t n_keys = k.to - k.from;
-            int32_t even = ceil_div(n_keys, ceil_div(n_keys, m->longest));
-            int32_t length = ceil_div(even, m->step) * m->step;
-            int32_t n_splits = ceil_div(n_keys, length);
-            for (int32_t split = 0; split < n_splits; split++) {
-                items[n_items++] = (struct bt_attn_item){
-                    .segment = i,
-                    .row0 = row0,
-                    .from = k.from + split * length,
-                    .to = min_i32(k.to, k.from + (split + 1) * length),
-                    .split = split,
-                    .n_splits = n_splits,
-                    .partial = n_partials,
-                    .tile = n_tiles,
-                };
-            }
-            n_partials += n_splits > 1 ? n_splits : 0;
-            n_tiles += n_splits > 1;
+            struct bt_attn_item tile = {
+                .segment = i,
+                .first_row = first_row,
+                .n_rows = n,
+                .pos0 = m->segments[i].pos0,
+                .row0 = row0,
+                .from = k.from,
+                .to = k.to,
+            };
+            deal_tile(m, &d, share_cost, tile);
         }
+        first_row += m->segments[i].n_rows;
     }
-    BT_ASSERT(n_partials <= bt_attn_max_partials(m->s));
-    BT_ASSERT(n_tiles <= bt_attn_max_split_tiles(m->s));
-    return n_items;
+    BT_ASSERT(d.share < m->n_shares);
+    BT_ASSERT(d.n_partials <= bt_attn_max_partials(m->s));
+    BT_ASSERT(d.n_tiles <= bt_attn_max_split_tiles(m->s));
+    while (d.share < m->n_shares) {
+        shares[++d.share] = d.n_items;
+    }
 }
 
 static int longest_first(const void *a, const void *b)
@@ -195,16 +228,23 @@ static int longest_first(const void *a, const void *b)
 static int32_t make_chunks(const struct maker *m, struct bt_attn_chunk *chunks)
 {
     int32_t n_chunks = 0;
+    int32_t first_row = 0;
     for (int32_t i = 0; i < m->n_segments; i++) {
         const struct bt_cuda_attn_segment *seg = &m->segments[i];
-        if (seg->kv_class != m->kv_class || is_streamed(m, seg)) {
-            continue;
-        }
-        for (int32_t row0 = 0; row0 < seg->n_rows * m->s->group; row0 += BT_ATTN_CHUNK_ROWS) {
+        bool mine = seg->kv_class == m->kv_class && !is_streamed(m, seg);
+        int32_t n = mine ? seg->n_rows * m->s->group : 0;
+        for (int32_t row0 = 0; row0 < n; row0 += BT_ATTN_CHUNK_ROWS) {
             struct span k = keys_of(m, seg, row0, BT_ATTN_CHUNK_ROWS);
-            chunks[n_chunks++] =
-                (struct bt_attn_chunk){.segment = i, .row0 = row0, .n_keys = k.to - k.from};
+            chunks[n_chunks++] = (struct bt_attn_chunk){
+                .segment = i,
+                .first_row = first_row,
+                .n_rows = n,
+                .pos0 = seg->pos0,
+                .row0 = row0,
+                .n_keys = k.to - k.from,
+            };
         }
+        first_row += seg->n_rows;
     }
     qsort(chunks, (size_t)n_chunks, sizeof *chunks, longest_first);
     return n_chunks;
@@ -219,27 +259,20 @@ void bt_attn_plan_make(const struct bt_attn_shape *s, const struct bt_cuda_attn_
         .n_segments = n_segments,
         .rows = bt_attn_tile_rows(s, n_rows, n_segments),
     };
-    m.target = split_target(s, m.rows, n_segments);
+    m.n_shares = bt_attn_n_shares(s, m.rows);
     struct bt_attn_plan *head = (struct bt_attn_plan *)plan;
     *head = (struct bt_attn_plan){0};
-    int32_t at = HEAD_WORDS;
     for (int32_t list = 0; list < BT_ATTN_LISTS; list++) {
         m.kv_class = list % BT_CUDA_KV_CLASSES;
         m.window = list < BT_CUDA_KV_CLASSES ? 0 : s->window;
         if (m.kv_class >= s->n_classes || (list >= BT_CUDA_KV_CLASSES && s->window == 0)) {
             continue;
         }
-        m.step = s->quantum[m.kv_class] * WARPS / bt_attn_block_heads(s, n_segments);
-        struct bt_attn_list *l = &head->lists[list];
-        find_split_length(&m);
-        l->items_at = at;
-        l->n_items = make_items(&m, (struct bt_attn_item *)(plan + at));
-        BT_ASSERT(l->n_items <= bt_attn_max_items(s, n_rows, n_segments));
-        at += l->n_items * ITEM_WORDS;
-        l->chunks_at = at;
-        l->n_chunks = make_chunks(&m, (struct bt_attn_chunk *)(plan + at));
-        BT_ASSERT(!decode || l->n_chunks == 0);
-        BT_ASSERT(l->n_chunks <= bt_attn_max_chunks(s, n_rows, n_segments));
-        at += l->n_chunks * CHUNK_WORDS;
+        m.step = s->step[m.kv_class] * (BT_ATTN_WARPS / bt_attn_block_heads(s));
+        struct bt_attn_list_at at = bt_attn_list_at(s, n_rows, n_segments, list);
+        make_items(&m, plan + at.shares, (struct bt_attn_item *)(plan + at.items));
+        head->n_chunks[list] = make_chunks(&m, (struct bt_attn_chunk *)(plan + at.chunks));
+        BT_ASSERT(head->n_chunks[list] <= bt_attn_max_chunks(s, n_rows, n_segments));
+        BT_ASSERT(!decode || head->n_chunks[list] == 0);
     }
 }

@@ -4,9 +4,11 @@
  * group of its KV head. Two lists are made for each KV class, and for layers with and without a
  * sliding window:
  *   items   up to `tile_rows` packed rows and a range of keys: the streaming kernel (decode,
- *           verification). Ranges of one tile are splits, merged by the block that ends last.
- *   chunks  BT_ATTN_CHUNK_ROWS packed rows and all their keys: the prefill kernel. Longest first.
- * Both kernels run each entry for every KV head.
+ *           verification). They are shared out evenly among as many blocks as run at once, for
+ *           every group of KV heads alike; a tile cut between two shares is merged by the block
+ *           that ends last.
+ *   chunks  BT_ATTN_CHUNK_ROWS packed rows and all their keys: the prefill kernel, a block for each
+ *           and KV head. Longest first.
  *
  * Pure and thread-safe. Source: Dao et al. 2023 (Flash-Decoding).
  */
@@ -21,12 +23,17 @@ extern "C" {
 
 enum {
     BT_ATTN_STREAM_ROWS = 16, /* query tokens of a segment that the streaming kernel takes */
+    BT_ATTN_WARPS = 4,        /* of a block */
     BT_ATTN_CHUNK_ROWS = 128, /* packed rows of a chunk */
+    BT_ATTN_MAX_SPLITS = 128, /* of a tile: as many as its merge reads in little time */
     BT_ATTN_LISTS = 2 * BT_CUDA_KV_CLASSES, /* [slides][class] */
 };
 
 struct bt_attn_item {
     int32_t segment;
+    int32_t first_row; /* of the segment in the batch */
+    int32_t n_rows;    /* packed, of the segment */
+    int32_t pos0;
     int32_t row0;     /* first packed row */
     int32_t from, to; /* keys, as positions */
     int32_t split;    /* of n_splits */
@@ -37,18 +44,16 @@ struct bt_attn_item {
 
 struct bt_attn_chunk {
     int32_t segment;
+    int32_t first_row;
+    int32_t n_rows; /* packed, of the segment */
+    int32_t pos0;
     int32_t row0;
     int32_t n_keys;
 };
 
-struct bt_attn_list {
-    int32_t n_items, items_at; /* words from the plan's start */
-    int32_t n_chunks, chunks_at;
-};
-
-/* A plan starts with this. */
+/* A plan starts with this; bt_attn_list_at says where the lists are. */
 struct bt_attn_plan {
-    struct bt_attn_list lists[BT_ATTN_LISTS];
+    int32_t n_chunks[BT_ATTN_LISTS];
 };
 
 /* What plans are made for; fixed at creation. */
@@ -58,25 +63,36 @@ struct bt_attn_shape {
     int32_t window;      /* of layers that slide; 0: none does */
     int32_t n_classes;   /* KV classes: 1 or 2 */
     int32_t resident[2]; /* blocks of the streaming kernel, of 8 and of 16 rows, that run at once */
-    int32_t quantum[BT_CUDA_KV_CLASSES]; /* keys that a warp takes at once */
-    bool narrow;                         /* tiles have 8 rows, always */
-    bool no_chunks[BT_CUDA_KV_CLASSES];  /* the prefill kernel cannot read this class */
+    int32_t step[BT_CUDA_KV_CLASSES];   /* keys that a warp of it takes at once */
+    bool narrow;                        /* tiles have 8 rows, always */
+    bool no_chunks[BT_CUDA_KV_CLASSES]; /* the prefill kernel cannot read this class */
 };
 
-/* KV heads that a block of the streaming kernel takes, its warps shared out among them: 1, 2 or 4.
- */
-int32_t bt_attn_block_heads(const struct bt_attn_shape *s, int32_t n_segments);
+/* KV heads that a block of the streaming kernel takes, its 4 warps shared out among them: 1, 2
+ * or 4. Neighbouring heads lie side by side in memory, scales especially. */
+int32_t bt_attn_block_heads(const struct bt_attn_shape *s);
 
 /* Packed rows of a tile of the streaming kernel: 8 or 16. */
 int32_t bt_attn_tile_rows(const struct bt_attn_shape *s, int32_t n_rows, int32_t n_segments);
 
-/* Most items and chunks of a list, for a batch padded to n_rows and n_segments. */
-int32_t bt_attn_max_items(const struct bt_attn_shape *s, int32_t n_rows, int32_t n_segments);
+/* Shares of a list: times groups of KV heads, the blocks of the streaming kernel. */
+int32_t bt_attn_n_shares(const struct bt_attn_shape *s, int32_t rows);
+
+/* Most chunks of a list, for a batch padded to n_rows and n_segments. */
 int32_t bt_attn_max_chunks(const struct bt_attn_shape *s, int32_t n_rows, int32_t n_segments);
 
 /* Most partial results of a list, each for all KV heads; and most tiles that are split. */
 int32_t bt_attn_max_partials(const struct bt_attn_shape *s);
 int32_t bt_attn_max_split_tiles(const struct bt_attn_shape *s);
+
+/* Words before each part of a list in the plan of a batch so padded. */
+struct bt_attn_list_at {
+    int32_t shares; /* [n_shares + 1]: share i has items shares[i] .. shares[i + 1] - 1 */
+    int32_t items;
+    int32_t chunks;
+};
+struct bt_attn_list_at bt_attn_list_at(const struct bt_attn_shape *s, int32_t n_rows,
+                                       int32_t n_segments, int32_t list);
 
 /* Words of a plan for batches of at most max_rows and max_segments. */
 int32_t bt_attn_plan_words(const struct bt_attn_shape *s, int32_t max_rows, int32_t max_segments);

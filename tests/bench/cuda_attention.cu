@@ -1,5 +1,6 @@
 /* Times attention of the CUDA engine and prints CSV. Run by hand on a GPU:
- *   cuda_attention [decode|verify|prefill|all]
+ *   cuda_attention [PREFIX]
+ * with PREFIX, only cases whose line begins so: "decode", "prefill,int8,40".
  *
  * Launches follow each other in a CUDA graph and walk through the layers of a pool that is larger
  * than L2, with shuffled blocks of 16 tokens: keys and values are cold. Times are medians of
@@ -12,7 +13,7 @@
 #include <algorithm>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <string>
 #include <vector>
 
 enum { BLOCK_TOKENS = 16, REPLAYS = 9 };
@@ -71,6 +72,14 @@ template <class T> static const T *upload(struct bt_cuda_arena *arena, const std
     check(bt_cuda_arena_take(arena, (int64_t)(x.size() * sizeof(T)), &p, &err), err);
     check(cudaMemcpy(p, x.data(), x.size() * sizeof(T), cudaMemcpyHostToDevice), "upload");
     return (const T *)p;
+}
+
+static std::string name_of(const bench_case &c)
+{
+    char name[128];
+    (void)snprintf(name, sizeof name, "%s,%s,%d,%d,%d,%d,%d,%d,", c.kind, bt_kv_format_name(c.kv),
+                   c.n_heads, c.n_kv_heads, c.head_dim, c.batch, c.rows, c.context);
+    return name;
 }
 
 static double seen_keys(const bench_case &c)
@@ -195,8 +204,7 @@ static void run(const struct bt_cuda_device &device, const bench_case &c)
     int32_t launches = (int32_t)std::max(4.0, 3000.0 / expected_us);
     launches = std::max(launches, std::min(arch.n_layers, 64));
     double us = time_graph(attn, b, arch.n_layers, launches, decode, q, q_stride, out);
-    printf("%s,%s,%d,%d,%d,%d,%d,%d,%.2f,%.3f,%.1f\n", c.kind, bt_kv_format_name(c.kv), c.n_heads,
-           c.n_kv_heads, c.head_dim, c.batch, c.rows, c.context, us, layer_bytes / us * 1e-6,
+    printf("%s%.2f,%.3f,%.1f\n", name_of(c).c_str(), us, layer_bytes / us * 1e-6,
            flops / us * 1e-6);
     fflush(stdout);
     bt_cuda_attn_destroy(attn);
@@ -205,7 +213,7 @@ static void run(const struct bt_cuda_device &device, const bench_case &c)
 
 int main(int argc, char **argv)
 {
-    const char *only = argc > 1 ? argv[1] : "all";
+    const std::string prefix = argc > 1 ? argv[1] : "";
     struct bt_cuda_device device;
     struct bt_error err = {};
     check(bt_cuda_device_open(0, &device, &err), err);
@@ -234,7 +242,7 @@ int main(int argc, char **argv)
     printf("# %s, driver %d\n", device.name, device.driver);
     printf("kind,kv,heads,kv_heads,head_dim,batch,rows,context,us,tb_per_s,tflop_per_s\n");
     for (const bench_case &c : cases) {
-        if (strcmp(only, "all") == 0 || strcmp(only, c.kind) == 0) {
+        if (name_of(c).compare(0, prefix.size(), prefix) == 0) {
             run(device, c);
         }
     }

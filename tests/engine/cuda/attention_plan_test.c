@@ -26,14 +26,34 @@ static int32_t lowest(const struct bt_cuda_attn_segment *seg, int32_t token, int
     return lo > 0 ? lo : 0;
 }
 
+static int32_t first_row_of(const struct bt_cuda_attn_segment *segments, int32_t segment)
+{
+    int32_t row = 0;
+    for (int32_t i = 0; i < segment; i++) {
+        row += segments[i].n_rows;
+    }
+    return row;
+}
+
 /* Every key that a row sees is in one item of its tile, or its row is in one chunk; splits of a
  * tile follow each other; what is written stays within what was promised. */
 static void check_list(const struct bt_attn_shape *s, const struct bt_cuda_attn_segment *segments,
                        int32_t n_segments, int32_t n_rows, int32_t list, const int32_t *plan)
 {
-    const struct bt_attn_list *l = &((const struct bt_attn_plan *)plan)->lists[list];
-    const struct bt_attn_item *items = (const struct bt_attn_item *)(plan + l->items_at);
-    const struct bt_attn_chunk *chunks = (const struct bt_attn_chunk *)(plan + l->chunks_at);
+    const struct bt_attn_plan *head = (const struct bt_attn_plan *)plan;
+    struct bt_attn_list_at at = bt_attn_list_at(s, n_rows, n_segments, list);
+    const struct bt_attn_item *items = (const struct bt_attn_item *)(plan + at.items);
+    const struct bt_attn_chunk *chunks = (const struct bt_attn_chunk *)(plan + at.chunks);
+    int32_t n_shares = bt_attn_n_shares(s, bt_attn_tile_rows(s, n_rows, n_segments));
+    const int32_t *shares = plan + at.shares;
+    int32_t n_items = shares[n_shares];
+    cr_assert_eq(shares[0], 0);
+    for (int32_t i = 0; i < n_shares; i++) {
+        cr_assert_leq(shares[i], shares[i + 1]);
+    }
+    cr_assert_leq(at.items + n_items * (int32_t)(sizeof *items / 4), at.chunks);
+    int32_t n_chunks = head->n_chunks[list];
+    cr_assert_leq(n_chunks, bt_attn_max_chunks(s, n_rows, n_segments));
     int32_t kv_class = list % BT_CUDA_KV_CLASSES;
     int32_t window = list < BT_CUDA_KV_CLASSES ? 0 : s->window;
     int32_t rows = bt_attn_tile_rows(s, n_rows, n_segments);
@@ -41,7 +61,7 @@ static void check_list(const struct bt_attn_shape *s, const struct bt_cuda_attn_
     seen.by_key = calloc((size_t)n_segments * (size_t)seen.rows * MAX_LEN, 1);
     int32_t next_partial = 0;
     int32_t next_tile = 0;
-    for (int32_t i = 0; i < l->n_items; i++) {
+    for (int32_t i = 0; i < n_items; i++) {
         const struct bt_attn_item *it = &items[i];
         cr_assert_eq(segments[it->segment].kv_class, kv_class);
         cr_assert_lt(it->from, it->to);
@@ -56,6 +76,10 @@ static void check_list(const struct bt_attn_shape *s, const struct bt_cuda_attn_
             }
         }
         int32_t n = segments[it->segment].n_rows * s->group;
+        cr_assert_eq(it->n_rows, n);
+        cr_assert_leq(it->n_splits, BT_ATTN_MAX_SPLITS);
+        cr_assert_eq(it->pos0, segments[it->segment].pos0);
+        cr_assert_eq(it->first_row, first_row_of(segments, it->segment));
         for (int32_t r = it->row0; r < it->row0 + rows && r < n; r++) {
             for (int32_t k = it->from; k < it->to; k++) {
                 (*seen_at(&seen, it->segment, r, k))++;
@@ -64,11 +88,14 @@ static void check_list(const struct bt_attn_shape *s, const struct bt_cuda_attn_
     }
     cr_assert_leq(next_partial, bt_attn_max_partials(s));
     cr_assert_leq(next_tile, bt_attn_max_split_tiles(s));
-    for (int32_t i = 0; i < l->n_chunks; i++) {
+    for (int32_t i = 0; i < n_chunks; i++) {
         const struct bt_attn_chunk *c = &chunks[i];
         cr_assert_eq(segments[c->segment].kv_class, kv_class);
         cr_assert(i == 0 || chunks[i - 1].n_keys >= c->n_keys);
         int32_t n = segments[c->segment].n_rows * s->group;
+        cr_assert_eq(c->n_rows, n);
+        cr_assert_eq(c->pos0, segments[c->segment].pos0);
+        cr_assert_eq(c->first_row, first_row_of(segments, c->segment));
         for (int32_t r = c->row0; r < c->row0 + BT_ATTN_CHUNK_ROWS && r < n; r++) {
             for (int32_t k = 0; k < segments[c->segment].pos0 + r / s->group + 1; k++) {
                 (*seen_at(&seen, c->segment, r, k))++;
@@ -100,7 +127,7 @@ Test(attention_plan, every_key_of_every_row_is_read_once)
             .window = bt_rng_below(&rng, 2) == 0 ? 0 : 1 + (int32_t)bt_rng_below(&rng, 500),
             .n_classes = 1 + (int32_t)bt_rng_below(&rng, 2),
             .resident = {264 + (int32_t)bt_rng_below(&rng, 200), 264},
-            .quantum = {32, 16},
+            .step = {128, 64},
             .narrow = bt_rng_below(&rng, 4) == 0,
         };
         s.no_chunks[0] = s.narrow;
@@ -133,15 +160,37 @@ Test(attention_plan, every_key_of_every_row_is_read_once)
     }
 }
 
-Test(attention_plan, one_long_context_fills_the_device)
+static int32_t keys_of_share(const int32_t *plan, struct bt_attn_list_at at, int32_t share)
+{
+    const struct bt_attn_item *items = (const struct bt_attn_item *)(plan + at.items);
+    int32_t keys = 0;
+    for (int32_t i = plan[at.shares + share]; i < plan[at.shares + share + 1]; i++) {
+        keys += items[i].to - items[i].from;
+    }
+    return keys;
+}
+
+Test(attention_plan, shares_are_even)
 {
     struct bt_attn_shape s = {
-        .group = 4, .n_kv_heads = 8, .n_classes = 1, .resident = {396, 264}, .quantum = {16, 16}};
-    struct bt_cuda_attn_segment one = {.n_rows = 1, .pos0 = 32767};
-    int32_t *plan = malloc((size_t)bt_attn_plan_words(&s, 1, 1) * sizeof *plan);
-    bt_attn_plan_make(&s, &one, 1, 1, true, plan);
-    int32_t n = ((const struct bt_attn_plan *)plan)->lists[0].n_items;
-    cr_expect_geq(n * 8, 396 * 9 / 10);
-    cr_expect_leq(n * 8, 396);
+        .group = 4, .n_kv_heads = 8, .n_classes = 1, .resident = {396, 264}, .step = {16, 16}};
+    struct bt_cuda_attn_segment segments[32];
+    int32_t total = 0;
+    for (int32_t i = 0; i < 32; i++) {
+        segments[i] = (struct bt_cuda_attn_segment){.n_rows = 1, .pos0 = 500 + 113 * i};
+        total += segments[i].pos0 + 1;
+    }
+    int32_t *plan = malloc((size_t)bt_attn_plan_words(&s, 32, 32) * sizeof *plan);
+    for (int32_t n = 1; n <= 32; n += 31) { /* of one, of all */
+        bt_attn_plan_make(&s, segments + 32 - n, n, n, true, plan);
+        struct bt_attn_list_at at = bt_attn_list_at(&s, n, n, 0);
+        int32_t n_shares = bt_attn_n_shares(&s, 8);
+        cr_assert_eq(n_shares, 49);
+        int32_t sum = n == 1 ? segments[31].pos0 + 1 : total;
+        for (int32_t i = 0; i < n_shares; i++) {
+            int32_t keys = keys_of_share(plan, at, i);
+            cr_expect_leq(keys, sum / n_shares + 2 * 64, "%d keys in share %d", keys, i);
+        }
+    }
     free(plan);
 }
