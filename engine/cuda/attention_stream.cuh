@@ -618,7 +618,8 @@ static __global__ void __launch_bounds__(32 * BT_ATTN_WARPS, STREAM_BLOCKS)
     const int head0 = (int)blockIdx.x % n_groups * a.block_heads;
     const int end = a.shares[share + 1];
     for (int i = a.shares[share]; i < end; i++) {
-        stream_item<KV, D, ROWS, ALIGNED>(a, a.items[i], head0, mem);
+        const bt_attn_item item = a.items[i];
+        stream_item<KV, D, ROWS, ALIGNED>(a, item, head0, mem);
         __syncthreads();
     }
 }
