@@ -1,4 +1,5 @@
-/* berth bench --sim: the simulator's own speed. */
+/* berth bench: the engine's speed, and with --sim the simulator's own. */
+#include "cli/bench_engine.h"
 #include "cli/cmd.h"
 #include "cli/config_opts.h"
 #include "cli/simulate.h"
@@ -156,8 +157,7 @@ static void default_config(struct bt_config *c)
 static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
 {
     if (!bt_args_given(&cli->args, "sim")) {
-        BT_FAIL(err, BT_ERR_MISSING, 0,
-                "bench: this build measures the simulator only: berth bench --sim");
+        return bt_bench_engine(cli, err);
     }
     struct bt_config config;
     default_config(&config);
@@ -173,6 +173,31 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
 }
 
 static const struct bt_opt OPTS[] = {
+    {.name = "batches",
+     .kind = BT_OPT_TEXT,
+     .value = "LIST",
+     .default_text = "1,8,32,128",
+     .help = "sequences that decode together"},
+    {.name = "context",
+     .kind = BT_OPT_INT,
+     .value = "N",
+     .default_text = "1024",
+     .min = 1,
+     .max = 1 << 24,
+     .unit = "tokens",
+     .help = "of each, the new one included"},
+    {.name = "prefill",
+     .kind = BT_OPT_INT,
+     .value = "N",
+     .default_text = "2048",
+     .min = 2,
+     .max = 1 << 24,
+     .unit = "tokens",
+     .help = "length of the prompt"},
+    {.name = "quantise-lm-head",
+     .kind = BT_OPT_FLAG,
+     .help = "an integer --weights is lm_head's too"},
+    {.name = "explain", .kind = BT_OPT_FLAG, .help = "tell the kernel that runs each product"},
     {.name = "sim", .kind = BT_OPT_FLAG, .help = "measure the simulator's own speed"},
     {.name = "repeats",
      .kind = BT_OPT_INT,
@@ -184,6 +209,10 @@ static const struct bt_opt OPTS[] = {
 };
 
 static const struct bt_example EXAMPLES[] = {
+    {"bench --model llama-2-13b --weights int4-g128 --kv int8",
+     "prefill and decode over batch sizes on the GPU (or the CPU where there is none)"},
+    {"bench --model llama-2-13b --spec draft=tinyllama-1.1b,k=4,acceptance=0.72 --batches 1,4,16",
+     "whole answers too, with draft tokens accepted at that rate"},
     {"bench --sim scenarios/traces/AzureLLMInferenceTrace_conv.csv",
      "requests a second of wall time on one core, and peak memory"},
     {"bench --sim --model llama-3.1-70b --gpu h200 --tp 4 --json",
@@ -192,8 +221,8 @@ static const struct bt_example EXAMPLES[] = {
 
 const struct bt_command bt_cmd_bench = {
     .name = "bench",
-    .arguments = "--sim [TRACE]",
-    .summary = "how fast the simulator runs on this machine",
+    .arguments = "--model DIR|NAME, or --sim [TRACE]",
+    .summary = "how fast the engine, or the simulator, runs on this machine",
     .examples = EXAMPLES,
     .n_examples = sizeof EXAMPLES / sizeof *EXAMPLES,
     .opts = OPTS,

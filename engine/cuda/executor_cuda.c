@@ -74,6 +74,7 @@ static enum bt_code load_models(struct bt_cuda_executor *e, struct bt_error *err
                                    .arena = &e->work_arena};
     BT_TRY(bt_cuda_gemm_create(&go, &e->gemm, err));
     BT_TRY(load_model(e, o->model, "weights", &e->target, err));
+    e->read_bytes = bt_cuda_model_read_bytes(&e->target);
     if (o->draft != NULL) {
         BT_TRY(load_model(e, o->draft, "draft", &e->draft, err));
     }
@@ -464,8 +465,7 @@ static enum bt_code executor_wait(void *self, struct bt_step_result *result, str
         note_later(e);
         BT_TRY(bt_cuda_swap_poll(&e->swap, result->copies_done, &result->n_copies_done, err));
         BT_TRY(fill_times(e, f, result, err));
-        bt_step_count_work(&e->config.arch, e->target.arena.used_bytes, &e->kv.layout[0], plan,
-                           result);
+        bt_step_count_work(&e->config.arch, e->read_bytes, &e->kv.layout[0], plan, result);
     }
     e->first_flight = (e->first_flight + 1) % BT_CUDA_INFLIGHT_MAX;
     e->n_flight--;

@@ -126,6 +126,7 @@ struct bt_cuda_executor {
     struct bt_arena host_arena; /* bookkeeping */
     struct bt_cuda_gemm *gemm;
     struct bt_cuda_model target, draft;
+    int64_t read_bytes; /* of the target's weights, a step */
     struct bt_cuda_linear heads[BT_MEDUSA_MAX_HEADS];
     struct bt_cuda_arena heads_arena;
     struct bt_cuda_kv kv;

@@ -407,3 +407,14 @@ void bt_cuda_model_fini(struct bt_cuda_model *m)
     free(m->layers);
     *m = (struct bt_cuda_model){0};
 }
+
+int64_t bt_cuda_model_read_bytes(const struct bt_cuda_model *m)
+{
+    int64_t sum = m->lm_head.bytes + 2 * (int64_t)m->arch.hidden;
+    for (int32_t i = 0; i < m->arch.n_layers; i++) {
+        const struct bt_cuda_layer *l = &m->layers[i];
+        sum += l->qkv.bytes + l->o.bytes + l->gate_up.bytes + l->down.bytes;
+        sum += 4 * (int64_t)m->arch.hidden;
+    }
+    return sum;
+}

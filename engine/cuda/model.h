@@ -49,6 +49,9 @@ BT_NODISCARD enum bt_code bt_cuda_model_load(const struct bt_cuda_model_opts *o,
                                              struct bt_cuda_model *m, struct bt_error *err);
 void bt_cuda_model_fini(struct bt_cuda_model *m);
 
+/* Bytes of weights that a pass reads: all but tables of which it reads a few rows. */
+int64_t bt_cuda_model_read_bytes(const struct bt_cuda_model *m);
+
 /* Host memory to the device, at once. */
 BT_NODISCARD enum bt_code bt_cuda_upload(void *dst, const void *src, int64_t bytes,
                                          struct bt_error *err);
