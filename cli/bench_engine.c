@@ -219,10 +219,19 @@ static enum bt_code bench_steps(struct bench *b, FILE **explain, char **text, si
 
 struct watch {
     int32_t n_waiting;      /* requests without a token */
-    int64_t from_ns, to_ns; /* of the tokens that count: after everybody's first */
+    int64_t from_ns, to_ns; /* of the tokens that count: after all first ones, before an end */
     int64_t n_tokens, n_steps;
     int64_t last_step_ns;
+    bool ended; /* somebody has: the batch is no longer whole */
 };
+
+static void on_end(void *ctx, int64_t request, const struct bt_req_record *record)
+{
+    struct watch *w = ctx;
+    (void)request;
+    (void)record;
+    w->ended = true;
+}
 
 static void on_tokens(void *ctx, int64_t request, int32_t first, int32_t n, int64_t now_ns)
 {
@@ -232,7 +241,7 @@ static void on_tokens(void *ctx, int64_t request, int32_t first, int32_t n, int6
         w->n_waiting--;
         w->from_ns = now_ns;
         w->n_tokens = w->n_steps = 0;
-    } else if (w->n_waiting == 0 && now_ns > w->from_ns) {
+    } else if (w->n_waiting == 0 && !w->ended && now_ns > w->from_ns) {
         w->n_tokens += n;
         w->n_steps += now_ns != w->last_step_ns;
         w->last_step_ns = now_ns;
@@ -267,6 +276,7 @@ static enum bt_code serve(struct bench *b, int32_t batch, bool speculate, struct
                                .requests = t,
                                .fast = true,
                                .on_tokens = on_tokens,
+                               .on_end = on_end,
                                .ctx = &watch};
     so.sched.max_seqs_auto = false;
     if (!speculate) {

@@ -1,4 +1,4 @@
-/* Measuring this machine: every operation of a model on the CPU executor, the serving loop beside
+/* Measuring this machine: every operation of a model on an executor, the serving loop beside
  * it, and how many draft tokens a target accepts. Threading: the main thread; OpenMP inside.
  */
 #ifndef BT_CLI_CALIBRATE_H
@@ -34,6 +34,13 @@ struct bt_op_rows_kept {
 BT_NODISCARD enum bt_code bt_calibrate_ops(const struct bt_cli *cli,
                                            const struct bt_calibrate_opts *opts,
                                            struct bt_op_rows_kept *out, struct bt_error *err);
+
+/* Puts the operations of a GPU into the store as the berth stack's tables of that card, which
+ * simulations of it use, and writes them into a folder (NULL: none) as files of db/calibrations. */
+BT_NODISCARD enum bt_code bt_calibrate_put_tables(const struct bt_op_rows_kept *ops,
+                                                  const struct bt_gpu *gpu, const char *model,
+                                                  const char *date, struct bt_store *store,
+                                                  const char *folder, struct bt_error *err);
 
 enum { BT_KIND_BYTES = 32, BT_KINDS_MAX = 16 };
 

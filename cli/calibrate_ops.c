@@ -1,4 +1,4 @@
-/* Operations of the CPU executor, measured inside its steps. */
+/* Operations of an executor, measured inside its steps (CPU) or as parts of them (GPU). */
 #include "cli/calibrate.h"
 #include "cli/progress.h"
 #include "engine/core/rng.h"
@@ -14,6 +14,8 @@ enum {
     SHAPES_MAX = 256,
     QUICK_KV_TOKENS = 1 << 14,
     FULL_KV_TOKENS = 1 << 16,
+    GPU_KV_TOKENS = 1 << 17,
+    GPU_CTX = 4096,
     KV_MEMORY_SHARE = 8,
     REPEATS = 3, /* at least, of a shape in a pass */
     PASSES = 3,  /* over all shapes: what disturbs the machine for a second spoils one of them */
@@ -38,6 +40,13 @@ static const int32_t full_chunks[] = {2,   4,   8,   16,  24,  32,  48,  64,  80
                                       128, 160, 192, 224, 256, 258, 384, 512, 768, 1024};
 static const int32_t prefix_chunks[] = {16, 64, 256};
 static const int32_t prefixes[] = {256, 1024};
+/* On a GPU, where a shape takes milliseconds. */
+static const int64_t GPU_BUDGET_NS = 15000000;
+static const int32_t gpu_seqs[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
+static const int32_t gpu_decode_seqs[] = {1, 2, 4, 8, 16, 32, 64, 128};
+static const int32_t gpu_ctx[] = {64, 256, 512, 1024, 2048, 4096};
+static const int32_t gpu_chunks[] = {16,  32,  64,  96,   128,  192, 256,
+                                     384, 512, 768, 1024, 1536, 2048};
 
 #define COUNT(array) ((int32_t)(sizeof(array) / sizeof *(array)))
 
@@ -75,25 +84,34 @@ static void add_shape(struct work *w, int32_t n_seqs, int32_t ctx, int32_t n_tok
     }
 }
 
+struct list {
+    const int32_t *p;
+    int32_t n;
+};
+
+#define LIST(array) ((struct list){(array), COUNT(array)})
+
 static void plan_shapes(struct work *w)
 {
-    bool quick = w->o->quick;
-    const int32_t *seqs = quick ? quick_seqs : full_seqs;
-    const int32_t *decode_seqs = quick ? quick_decode_seqs : full_decode_seqs;
-    const int32_t *ctx = quick ? quick_ctx : full_ctx;
-    const int32_t *chunks = quick ? quick_chunks : full_chunks;
-    for (int32_t i = 0; i < (quick ? COUNT(quick_seqs) : COUNT(full_seqs)); i++) {
-        add_shape(w, seqs[i], BASE_CTX, 1, FOR_BATCH);
+    bool quick = w->o->quick, gpu = w->backend->makes_weights;
+    struct list seqs = gpu ? LIST(gpu_seqs) : quick ? LIST(quick_seqs) : LIST(full_seqs);
+    struct list decode_seqs = gpu     ? LIST(gpu_decode_seqs)
+                              : quick ? LIST(quick_decode_seqs)
+                                      : LIST(full_decode_seqs);
+    struct list ctx = gpu ? LIST(gpu_ctx) : quick ? LIST(quick_ctx) : LIST(full_ctx);
+    struct list chunks = gpu ? LIST(gpu_chunks) : quick ? LIST(quick_chunks) : LIST(full_chunks);
+    for (int32_t i = 0; i < seqs.n; i++) {
+        add_shape(w, seqs.p[i], BASE_CTX, 1, FOR_BATCH);
     }
-    for (int32_t i = 0; i < (quick ? COUNT(quick_decode_seqs) : COUNT(full_decode_seqs)); i++) {
-        for (int32_t j = 0; j < (quick ? COUNT(quick_ctx) : COUNT(full_ctx)); j++) {
-            add_shape(w, decode_seqs[i], ctx[j], 1, FOR_DECODE);
+    for (int32_t i = 0; i < decode_seqs.n; i++) {
+        for (int32_t j = 0; j < ctx.n; j++) {
+            add_shape(w, decode_seqs.p[i], ctx.p[j] - gpu, 1, FOR_DECODE);
         }
     }
-    for (int32_t i = 0; i < (quick ? COUNT(quick_chunks) : COUNT(full_chunks)); i++) {
-        add_shape(w, 1, 0, chunks[i], FOR_CHUNK);
+    for (int32_t i = 0; i < chunks.n; i++) {
+        add_shape(w, 1, 0, chunks.p[i], FOR_CHUNK);
     }
-    for (int32_t i = 0; i < COUNT(prefix_chunks); i++) {
+    for (int32_t i = 0; i < COUNT(prefix_chunks) && !gpu; i++) {
         for (int32_t j = 0; j < COUNT(prefixes); j++) {
             add_shape(w, 1, prefixes[j], prefix_chunks[i], FOR_CHUNK);
         }
@@ -124,6 +142,9 @@ static enum bt_code keep(struct work *w, enum bt_op op, const struct bt_op_sampl
 {
     struct bt_op_rows_kept *r = w->rows;
     struct bt_op_sample s = *sample;
+    if (w->backend->makes_weights && ns <= 0) {
+        return BT_OK; /* part of another kernel */
+    }
     (void)snprintf(s.op, sizeof s.op, "%s", bt_op_name(op));
     s.median_ns = ns > 1 ? ns : 1; /* an operation that is not there takes no time: say so */
     s.spread_ns = spread_ns;
@@ -162,20 +183,54 @@ static enum bt_weight_format format_of(const struct bt_linear *l)
                                          : BT_WEIGHT_FP32;
 }
 
-static enum bt_code keep_gemm(struct work *w, const struct bt_linear *l, int32_t m, int32_t n,
-                              const struct bt_step_time *t, enum bt_step_part op, int32_t per,
-                              struct bt_error *err)
+/* A matrix as a sample tells it. */
+struct matrix {
+    enum bt_weight_format weights;
+    enum bt_act_format activations;
+    int32_t n_in;
+};
+
+/* One of the layers' matrices (BT_LINEARS: lm_head), of a model or of one that is only a shape. */
+static struct matrix matrix_of(const struct work *w, enum bt_linear_id id)
 {
+    const struct bt_model *m = &w->o->engine->model;
+    const struct bt_model_config *c = &m->config;
+    bool head = id == BT_LINEARS;
+    struct matrix x = {.n_in = head ? c->arch.hidden : bt_linear_n_in(&c->arch, id)};
+    if (bt_model_is_shape(m)) {
+        bool integer = c->quant.weights != BT_WEIGHT_DEFAULT && (!head || c->quant.lm_head);
+        enum bt_weight_format plain =
+            w->o->engine->compute == BT_ACT_FP16 ? BT_WEIGHT_FP16 : BT_WEIGHT_BF16;
+        x.weights = integer ? c->quant.weights : plain;
+        x.activations = integer ? c->quant.activations : BT_ACT_DEFAULT;
+    } else {
+        const struct bt_linear *l = head ? &m->lm_head : &m->layers[0].linear[id];
+        x.weights = format_of(l);
+        x.activations = l->act;
+    }
+    if (x.activations == BT_ACT_DEFAULT) {
+        x.activations = w->o->engine->compute;
+    }
+    return x;
+}
+
+/* `with` (BT_STEP_PARTS: nothing) is what the product's input needs by itself. */
+static enum bt_code keep_gemm(struct work *w, enum bt_linear_id id, int32_t m, int32_t n,
+                              const struct bt_step_time *t, enum bt_step_part op,
+                              enum bt_step_part with, int32_t per, struct bt_error *err)
+{
+    struct matrix x = matrix_of(w, id);
     struct bt_op_sample s = {
-        .weights = format_of(l),
-        .activations = l->act != BT_ACT_DEFAULT ? l->act : w->o->engine->compute,
+        .weights = x.weights,
+        .activations = x.activations,
         .m_tokens = m,
         .n_out = n,
-        .k_in = l->n_in,
-        .flops = 2 * (int64_t)m * n * l->n_in,
+        .k_in = x.n_in,
+        .flops = 2 * (int64_t)m * n * x.n_in,
     };
-    s.bytes = bt_weight_matrix_bytes(n, l->n_in, s.weights);
-    return keep(w, BT_OP_GEMM, &s, t->op_ns[op] / per, t->op_spread[op] / per, t->n_repeats, err);
+    double ns = t->op_ns[op] + (with == BT_STEP_PARTS ? 0 : t->op_ns[with]);
+    s.bytes = bt_weight_matrix_bytes(n, x.n_in, s.weights);
+    return keep(w, BT_OP_GEMM, &s, ns / per, t->op_spread[op] / per, t->n_repeats, err);
 }
 
 static enum bt_code keep_plain(struct work *w, enum bt_op as, int32_t m, int32_t width,
@@ -211,21 +266,20 @@ static enum bt_code keep_all(struct work *w, const struct shape *s, const struct
                              struct bt_error *err)
 {
     const struct bt_arch *a = w->arch;
-    const struct bt_model *model = &w->o->engine->model;
-    const struct bt_linear *l = model->layers[0].linear;
+    enum bt_step_part none = BT_STEP_PARTS;
     int32_t layers = a->n_layers;
     int32_t m = s->step.n_seqs * s->step.n_tokens;
     int32_t rows = s->step.n_seqs;
     int32_t q_dim = a->n_heads * a->head_dim, kv_dim = a->n_kv_heads * a->head_dim;
     int32_t up = (a->mlp_gated ? 2 : 1) * a->intermediate;
-    if (m > BT_CPU_PIECE_ROWS) {
+    if (m > w->backend->piece_rows) {
         return keep_attention(w, s, t, err); /* the rest is several pieces, measured as such */
     }
-    BT_TRY(keep_gemm(w, &l[BT_LINEAR_Q], m, q_dim + 2 * kv_dim, t, BT_PART_QKV, layers, err));
-    BT_TRY(keep_gemm(w, &l[BT_LINEAR_O], m, a->hidden, t, BT_PART_O, layers, err));
-    BT_TRY(keep_gemm(w, &l[BT_LINEAR_UP], m, up, t, BT_PART_GATE_UP, layers, err));
-    BT_TRY(keep_gemm(w, &l[BT_LINEAR_DOWN], m, a->hidden, t, BT_PART_DOWN, layers, err));
-    BT_TRY(keep_gemm(w, &model->lm_head, rows, a->vocab, t, BT_PART_LM_HEAD, 1, err));
+    BT_TRY(keep_gemm(w, BT_LINEAR_Q, m, q_dim + 2 * kv_dim, t, BT_PART_QKV, none, layers, err));
+    BT_TRY(keep_gemm(w, BT_LINEAR_O, m, a->hidden, t, BT_PART_O, BT_PART_QUANTISE, layers, err));
+    BT_TRY(keep_gemm(w, BT_LINEAR_UP, m, up, t, BT_PART_GATE_UP, none, layers, err));
+    BT_TRY(keep_gemm(w, BT_LINEAR_DOWN, m, a->hidden, t, BT_PART_DOWN, none, layers, err));
+    BT_TRY(keep_gemm(w, BT_LINEARS, rows, a->vocab, t, BT_PART_LM_HEAD, none, 1, err));
     BT_TRY(keep_plain(w, BT_OP_EMBEDDING, m, a->hidden, t, BT_PART_EMBED, 1, err));
     BT_TRY(keep_plain(w, BT_OP_NORM, m, a->hidden, t, BT_PART_NORM, 2 * layers, err));
     BT_TRY(keep_plain(w, BT_OP_ADD, m, a->hidden, t, BT_PART_ADD, 2 * layers, err));
@@ -236,7 +290,7 @@ static enum bt_code keep_all(struct work *w, const struct shape *s, const struct
     BT_TRY(keep_attention(w, s, t, err));
     struct bt_op_sample host = {.m_tokens = rows};
     double rest_ns = t->rest_ns + t->op_ns[BT_PART_FINAL_NORM] + w->loop_ns;
-    return s->purpose == FOR_CHUNK
+    return s->purpose == FOR_CHUNK || w->backend->makes_weights
                ? BT_OK
                : keep(w, BT_OP_HOST, &host, rest_ns, t->rest_spread, t->n_repeats, err);
 }
@@ -331,19 +385,22 @@ static enum bt_code make_meter(struct work *w, struct bt_error *err)
     const struct bt_engine *e = w->o->engine;
     int64_t token = bt_arch_kv_bytes_per_token(w->arch, e->kv, 1);
     int64_t most = w->o->memory_bytes / KV_MEMORY_SHARE / token;
-    int64_t wanted = w->o->quick ? QUICK_KV_TOKENS : FULL_KV_TOKENS;
+    bool gpu = w->backend->makes_weights;
+    int64_t wanted = gpu ? GPU_KV_TOKENS : w->o->quick ? QUICK_KV_TOKENS : FULL_KV_TOKENS;
     int32_t largest =
-        w->o->quick ? quick_seqs[COUNT(quick_seqs) - 1] : full_seqs[COUNT(full_seqs) - 1];
+        w->o->quick && !gpu ? quick_seqs[COUNT(quick_seqs) - 1] : full_seqs[COUNT(full_seqs) - 1];
+    most = gpu ? 3 * most : most;
     struct bt_meter_opts mo = {
         .model = &e->model,
         .compute = e->compute,
         .kv = e->kv,
         .block_tokens = w->o->block_tokens,
         .max_seqs = largest,
-        .max_ctx = w->arch->max_position,
+        .max_ctx = gpu && w->arch->max_position > GPU_CTX ? GPU_CTX : w->arch->max_position,
         .max_kv_tokens = most < wanted ? most : wanted,
         .n_threads = w->o->n_threads,
         .clock = w->o->clock,
+        .tune = true,
     };
     return w->backend->meter_create(&mo, &w->meter, err);
 }
@@ -359,7 +416,9 @@ static int compare_steps(const void *a, const void *b)
 static enum bt_code run_shapes(const struct bt_cli *cli, struct work *w, struct bt_error *err)
 {
     struct bt_progress progress;
-    int64_t budget_ns = w->o->quick ? QUICK_BUDGET_NS : FULL_BUDGET_NS;
+    int64_t budget_ns = w->backend->makes_weights ? GPU_BUDGET_NS
+                        : w->o->quick             ? QUICK_BUDGET_NS
+                                                  : FULL_BUDGET_NS;
     bt_progress_start(&progress, "calibrate", "shapes", cli->quiet);
     enum bt_code code = BT_OK;
     for (int32_t i = 0; i < PASSES * w->n_shapes && code == BT_OK; i++) {
@@ -387,7 +446,8 @@ enum bt_code bt_calibrate_ops(const struct bt_cli *cli, const struct bt_calibrat
                        .backend = opts->engine->backend,
                        .arch = &opts->engine->model.config.arch,
                        .rows = out};
-    enum bt_code code = measure_loop(w, err);
+    /* On a GPU the loop's time is hidden behind the device's. */
+    enum bt_code code = w->backend->makes_weights ? BT_OK : measure_loop(w, err);
     if (code == BT_OK) {
         code = make_meter(w, err);
     }

@@ -25,10 +25,11 @@ struct calibrate {
     const struct bt_backend *backend;
     bool quick;
     const char *prompts; /* NULL: acceptance is not measured */
+    const char *write;   /* folder for the tables; NULL: none is written */
     struct bt_catalog *catalog;
     struct bt_engine engine;
     bool engine_open;
-    struct bt_gpu host;
+    struct bt_gpu host; /* what is measured: this machine's processor, or its GPU */
     struct bt_op_rows_kept ops;
     struct bt_acceptance_row acceptance[2 * BT_KINDS_MAX];
     int32_t n_acceptance;
@@ -129,7 +130,8 @@ static enum bt_code write_all(const struct calibrate *c, struct bt_store *store,
     const struct bt_engine *e = &c->engine;
     char name[NAME_BYTES], date[DATE_BYTES];
     utc_now(date);
-    (void)snprintf(name, sizeof name, "host %s %s weights, %s activations, %s KV, %s",
+    bool gpu = c->backend->makes_weights;
+    (void)snprintf(name, sizeof name, "%s %s %s weights, %s activations, %s KV, %s", c->host.name,
                    e->model.config.arch.name,
                    bt_weight_format_name(e->model.config.arch.checkpoint),
                    bt_act_format_name(e->compute), bt_kv_format_name(e->kv), c->host.product);
@@ -137,10 +139,10 @@ static enum bt_code write_all(const struct calibrate *c, struct bt_store *store,
         .kind = "measured", .source = "berth calibrate", .source_date = date};
     struct bt_store_calibration session = {
         .name = name,
-        .gpu = "host",
+        .gpu = c->host.name,
         .stack = "berth",
         .stack_version = BT_BUILD_COMMIT,
-        .engine_sha256 = bt_local_engine_hash(),
+        .engine_sha256 = bt_local_engine_hash(gpu),
         .trust = BT_TRUST_MEASURED,
         .driver = c->host.product,
         .started_utc = date,
@@ -156,9 +158,15 @@ static enum bt_code write_all(const struct calibrate *c, struct bt_store *store,
         copies[n_copies++] =
             (struct bt_pcie_sample){"to_host", (int64_t)p->copy_bytes, p->to_host_bytes_per_s, 0};
     }
-    BT_TRY(bt_store_put_gpu(store, &c->host, &from, err));
+    if (!gpu) {
+        BT_TRY(bt_store_put_gpu(store, &c->host, &from, err));
+    }
     BT_TRY(
         bt_store_add_calibration(store, &session, c->ops.samples, c->ops.n, copies, n_copies, err));
+    if (gpu) {
+        BT_TRY(bt_calibrate_put_tables(&c->ops, &c->host, e->model.config.arch.name, date, store,
+                                       c->write, err));
+    }
     return write_acceptance(c, store, &from, err);
 }
 
@@ -208,7 +216,8 @@ static json_t *host_json(const struct bt_gpu *g)
     bt_out_set(o, "processor", bt_out_text(g->product));
     bt_out_set(o, "memory_bytes", bt_out_int(g->memory_bytes));
     bt_out_set(o, "read_bytes_per_s", bt_out_real(g->mem_bytes_per_s));
-    bt_out_set(o, "fp32_flops_per_s", bt_out_real(g->fp32_flops_per_s));
+    bt_out_set(o, g->fp16_flops_per_s > 0 ? "fp16_flops_per_s" : "fp32_flops_per_s",
+               bt_out_real(g->fp16_flops_per_s > 0 ? g->fp16_flops_per_s : g->fp32_flops_per_s));
     bt_out_set(o, "int8_ops_per_s", bt_out_real(g->int8_ops_per_s));
     bt_out_set(o, "copy_bytes_per_s", bt_out_real(g->pcie_bytes_per_s));
     return o;
@@ -295,15 +304,32 @@ static enum bt_code check(struct calibrate *c, struct bt_error *err)
                 "--model is missing: a folder with a checkpoint, or a catalog name (random weights "
                 "of that architecture)");
     }
-    if (c->config.gpu[0] != '\0' && strcmp(c->config.gpu, "host") != 0) {
-        BT_FAIL(err, BT_ERR_ARG, 0, "--gpu %s: this build measures host, this machine's processor",
-                c->config.gpu);
-    }
     BT_TRY(bt_backend_find(c->run.executor == BT_EXECUTOR_CUDA ? BT_EXECUTOR_CUDA : BT_EXECUTOR_CPU,
                            &c->backend, err));
+    if (!c->backend->makes_weights && c->config.gpu[0] != '\0' &&
+        strcmp(c->config.gpu, "host") != 0) {
+        BT_FAIL(err, BT_ERR_ARG, 0,
+                "--gpu %s: the CPU executor measures host, this machine's processor (--executor "
+                "cuda measures its GPU)",
+                c->config.gpu);
+    }
+    if (c->write != NULL && !c->backend->makes_weights) {
+        BT_FAIL(err, BT_ERR_ARG, 0, "--write: tables are of a GPU (--executor cuda)");
+    }
     if (c->run.clock == BT_CLOCK_WORK && c->run.jobs != 1) {
         BT_FAIL(err, BT_ERR_ARG, c->run.jobs, "--clock work: counts one thread: --jobs 1");
     }
+    return BT_OK;
+}
+
+/* The card of the catalog that was measured: named, or known by what it calls itself. */
+static enum bt_code name_card(struct calibrate *c, struct bt_error *err)
+{
+    const struct bt_catalog_gpu *card = NULL;
+    const char *name = c->config.gpu[0] != '\0' ? c->config.gpu : c->host.product;
+    BT_TRY(bt_catalog_find_gpu(c->catalog, name, "--gpu", &card, err));
+    (void)snprintf(c->host.name, sizeof c->host.name, "%s", card->gpu.name);
+    c->host.family = card->gpu.family;
     return BT_OK;
 }
 
@@ -313,10 +339,14 @@ static enum bt_code work(struct calibrate *c, struct bt_error *err)
     BT_TRY(bt_catalog_open(NULL, 0, &c->catalog, err));
     c->host.family = BT_GPU_CPU;
     BT_TRY(open_model(c, err));
-    BT_TRY(bt_host_measure(c->run.jobs, &c->host, err));
-    bt_host_describe(c->run.jobs, text);
-    (void)snprintf(c->host.product, sizeof c->host.product, "%.*s", (int)sizeof c->host.product - 1,
-                   text);
+    BT_TRY(c->backend->measure(c->run.jobs, &c->host, err));
+    if (c->backend->makes_weights) {
+        BT_TRY(name_card(c, err));
+    } else {
+        bt_host_describe(c->run.jobs, text);
+        (void)snprintf(c->host.product, sizeof c->host.product, "%.*s",
+                       (int)sizeof c->host.product - 1, text);
+    }
     BT_TRY(measure(c, err));
     BT_TRY(write_store(c, err));
     return answer(c, err);
@@ -329,6 +359,7 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
     c->cli = cli;
     c->quick = bt_args_given(&cli->args, "quick");
     c->prompts = bt_args_text(&cli->args, "prompts");
+    c->write = bt_args_text(&cli->args, "write");
     bt_config_init(&c->config);
     enum bt_code code = bt_config_apply(&cli->args, &c->config, err);
     code = code == BT_OK ? bt_run_opts_read(&cli->args, &c->run, err) : code;
@@ -349,12 +380,18 @@ static const struct bt_opt OPTS[] = {
      .kind = BT_OPT_TEXT,
      .value = "FILE",
      .help = "measure acceptance too, on JSON lines of prompt and kind of text"},
+    {.name = "write",
+     .kind = BT_OPT_TEXT,
+     .value = "DIR",
+     .help = "write the GPU's tables of operations there too"},
 };
 
 static const struct bt_example EXAMPLES[] = {
     {"calibrate --model models/llama-3.2-1b", "this machine for that checkpoint; then --gpu host"},
     {"calibrate --model llama-3.2-1b --weights int4-g128 --quick",
      "random weights of a catalog model, in a minute"},
+    {"calibrate --model llama-3.1-8b --weights int8 --executor cuda --write tables",
+     "this machine's GPU, for simulations of that card"},
     {"calibrate --model models/big --spec draft=models/small,k=4 --prompts prompts.jsonl",
      "and how many draft tokens are accepted, by kind of text"},
 };
@@ -362,7 +399,7 @@ static const struct bt_example EXAMPLES[] = {
 const struct bt_command bt_cmd_calibrate = {
     .name = "calibrate",
     .arguments = "--model DIR|NAME",
-    .summary = "measure this machine's operations into the store, for --gpu host",
+    .summary = "measure this machine's operations into the store, for --gpu host or its own GPU",
     .examples = EXAMPLES,
     .n_examples = sizeof EXAMPLES / sizeof *EXAMPLES,
     .opts = OPTS,

@@ -280,7 +280,6 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
                 "--replicas: expected a number, got auto (berth plan finds the number)");
     }
     bool real = r.run.executor != BT_EXECUTOR_SIM;
-    bt_real_default_gpu(&r.run, &r.config);
     if (real && bt_args_given(&cli->args, "max-rate")) {
         BT_FAIL(err, BT_ERR_ARG, 0, "--max-rate: many runs of the trace; a simulation makes them");
     }
@@ -288,6 +287,7 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
         BT_FAIL(err, BT_ERR_ARG, 0, "--recording: is of a real run (--executor cpu)");
     }
     BT_TRY(bt_world_open(cli, &r.world, err));
+    bt_real_default_gpu(&r.world, &r.run, &r.config);
     enum bt_code code = bt_config_check(&r.config, err);
     if (code == BT_OK) {
         code = bt_world_use_trace(&r.world, r.trace_path, &opts, err);

@@ -488,7 +488,7 @@ static enum bt_code answer(struct validate *v, struct bt_error *err)
 static enum bt_code work(struct validate *v, struct bt_error *err)
 {
     BT_TRY(bt_config_apply(&v->cli->args, &v->config, err));
-    bt_real_default_gpu(&v->run, &v->config);
+    bt_real_default_gpu(&v->world, &v->run, &v->config);
     BT_TRY(check(v, err));
     BT_TRY(take_workload(v, err));
     BT_TRY(bt_real_configure(&v->world, &v->run, &v->config, err));

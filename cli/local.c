@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-const char *bt_local_engine_hash(void)
+const char *bt_local_engine_hash(bool cuda)
 {
-    return BT_ENGINE_CPU_SHA256;
+    return cuda ? BT_ENGINE_CUDA_SHA256 : BT_ENGINE_CPU_SHA256;
 }
 
 const struct bt_gpu *bt_local_host(const struct bt_local *l)
@@ -23,7 +23,7 @@ const struct bt_gpu *bt_local_host(const struct bt_local *l)
     return NULL;
 }
 
-static struct bt_cost_sample sample_of(const struct bt_op_sample *s, enum bt_op op)
+struct bt_cost_sample bt_local_sample(const struct bt_op_sample *s, enum bt_op op)
 {
     struct bt_cost_sample c = {
         .op = op,
@@ -76,7 +76,7 @@ static enum bt_code add_session(struct bt_local *l, const struct bt_calibration 
         if (bt_op_parse(c->ops[i].op, "op", &op, &unknown) != BT_OK) {
             continue;
         }
-        struct bt_cost_sample s = sample_of(&c->ops[i], op);
+        struct bt_cost_sample s = bt_local_sample(&c->ops[i], op);
         if (s.time_ns > 0) {
             BT_TRY(bt_sample_set_add(&l->host.samples, &s, err));
         }

@@ -48,8 +48,11 @@ bool bt_local_acceptance(const struct bt_local *l, const char *target, const cha
 void bt_local_speaker(const struct bt_spec_config *spec, const char *draft,
                       char out[BT_NAME_BYTES]);
 
-/* SHA-256 of the CPU engine's sources, in hexadecimal. */
-const char *bt_local_engine_hash(void);
+/* A stored sample as the cost model takes it, of this machine's processor; strings are empty. */
+struct bt_cost_sample bt_local_sample(const struct bt_op_sample *s, enum bt_op op);
+
+/* SHA-256 of an engine's sources, in hexadecimal: the CPU's or the CUDA one's. */
+const char *bt_local_engine_hash(bool cuda);
 
 #ifdef __cplusplus
 }

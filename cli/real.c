@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 /* ---- the configuration ---- */
 
@@ -19,43 +18,16 @@ static enum bt_code refuse(const char *option, const char *value, const char *wh
             value, why);
 }
 
-/* The card of the catalog that a device calls itself: "NVIDIA H200" is h200. */
-static bool same_product(const char *device, const struct bt_gpu *card)
-{
-    char name[BT_GPU_NAME_BYTES + 16];
-    (void)snprintf(name, sizeof name, "nvidia %s", card->name);
-    size_t n = strlen(name);
-    return strncasecmp(device, name, n) == 0 && (device[n] == '\0' || device[n] == ' ');
-}
-
-/* On a GPU the card is the one that is there; it has to be named where the catalog does not know it
- * by the name that it gives itself. */
-static enum bt_code find_card(const struct bt_world *w, struct bt_config *c, struct bt_error *err)
-{
-    const char *product = bt_backend_gpu_product();
-    for (int32_t i = 0; i < bt_catalog_n_gpus(w->catalog) && c->gpu[0] == '\0'; i++) {
-        const struct bt_gpu *card = &bt_catalog_gpu_at(w->catalog, i)->gpu;
-        if (same_product(product, card)) {
-            (void)snprintf(c->gpu, sizeof c->gpu, "%s", card->name);
-        }
-    }
-    if (c->gpu[0] == '\0') {
-        BT_FAIL(err, BT_ERR_ARG, 0, "--gpu is missing: which card of the catalog is \"%s\"?",
-                product);
-    }
-    if (strcmp(c->gpu, "host") == 0) {
-        BT_FAIL(err, BT_ERR_ARG, 0, "--gpu host: the CUDA executor runs on a GPU, here %s",
-                product);
-    }
-    return BT_OK;
-}
-
 static enum bt_code check_config(const struct bt_config *c, const struct bt_backend *backend,
                                  struct bt_error *err)
 {
     char n[32];
     if (!backend->makes_weights && strcmp(c->gpu, "host") != 0) {
         return refuse("gpu", c->gpu, "runs on host, this machine's processor", err);
+    }
+    if (backend->makes_weights && (c->gpu[0] == '\0' || strcmp(c->gpu, "host") == 0)) {
+        BT_FAIL(err, BT_ERR_ARG, 0, "--gpu: which card of the catalog is \"%s\"?",
+                bt_backend_gpu_product());
     }
     if (c->replicas != 1) {
         (void)snprintf(n, sizeof n, "%d", c->replicas);
@@ -115,10 +87,19 @@ enum bt_code bt_real_deploy(const struct bt_world *w, const struct bt_config *c,
     return BT_OK;
 }
 
-void bt_real_default_gpu(const struct bt_run_opts *run, struct bt_config *c)
+void bt_real_default_gpu(const struct bt_world *w, const struct bt_run_opts *run,
+                         struct bt_config *c)
 {
-    if (run->executor == BT_EXECUTOR_CPU && c->gpu[0] == '\0') {
+    if (c->gpu[0] != '\0' || run->executor == BT_EXECUTOR_SIM) {
+        return;
+    }
+    if (run->executor == BT_EXECUTOR_CPU) {
         (void)snprintf(c->gpu, sizeof c->gpu, "host");
+        return;
+    }
+    const struct bt_catalog_gpu *card = NULL;
+    if (bt_catalog_find_gpu(w->catalog, bt_backend_gpu_product(), "gpu", &card, NULL) == BT_OK) {
+        (void)snprintf(c->gpu, sizeof c->gpu, "%s", card->gpu.name);
     }
 }
 
@@ -131,11 +112,9 @@ enum bt_code bt_real_configure(struct bt_world *w, const struct bt_run_opts *run
     }
     const struct bt_backend *backend;
     BT_TRY(bt_backend_find(run->executor, &backend, err));
-    bt_real_default_gpu(run, c);
+    bt_real_default_gpu(w, run, c);
     int64_t memory_bytes = bt_host_memory_bytes();
-    if (backend->makes_weights) {
-        BT_TRY(find_card(w, c, err));
-    } else {
+    if (!backend->makes_weights) {
         BT_TRY(bt_world_need_host(w, run->jobs, err));
     }
     BT_TRY(check_config(c, backend, err));

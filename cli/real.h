@@ -29,8 +29,10 @@ struct bt_real {
     bool fits;
 };
 
-/* The real engine's card is "host" where none was given. */
-void bt_real_default_gpu(const struct bt_run_opts *run, struct bt_config *c);
+/* The real engine's card where none was given: "host", or the card of the catalog that the GPU
+ * calls itself ("NVIDIA H200" is h200); left empty where the catalog does not know it. */
+void bt_real_default_gpu(const struct bt_world *w, const struct bt_run_opts *run,
+                         struct bt_config *c);
 
 /* Does nothing for the simulator. Makes a configuration one of this machine: the card is "host"
  * (measured now unless the store knows it) or the GPU that is here, the pool no larger than

@@ -24,6 +24,7 @@ struct bt_backend {
     const char *name; /* "cpu", "cuda" */
     int32_t inflight_max;
     bool makes_weights; /* a model may be only a shape: random weights */
+    int32_t piece_rows; /* tokens computed at a time unless options say otherwise */
 
     enum bt_code (*create)(const struct bt_executor_opts *opts, struct bt_executor *out,
                            struct bt_error *err);

@@ -123,6 +123,24 @@ static enum bt_code add_stack(const struct bt_deploy *d, struct bt_step_opts *o,
     return BT_OK;
 }
 
+/* Berth's own kernels, where they were measured on the card: RoPE with the KV write and the
+ * activation are kernels by themselves. */
+static enum bt_code add_own_kernels(const struct bt_deploy *d, struct bt_surface_library *surfaces,
+                                    struct bt_step_opts *o, struct bt_error *err)
+{
+    struct bt_source_query q = {.op = BT_OP_ROPE,
+                                .format = {.activations = BT_NUM_BF16},
+                                .gpu = d->gpu.name,
+                                .stack = bt_stack_name_of(d->config.stack)};
+    const struct bt_op_source *s = NULL;
+    if (strcmp(q.stack.stack, "berth") == 0) {
+        BT_TRY(bt_surface_library_find(surfaces, &q, &s, err));
+        o->separate = s != NULL && s->surface != NULL && strcmp(s->surface->stack, "berth") == 0 &&
+                      strcmp(s->surface->gpu, d->gpu.name) == 0;
+    }
+    return BT_OK;
+}
+
 static enum bt_code make_cost(const struct bt_deploy *d, struct bt_surface_library *surfaces,
                               const struct bt_fit *fit, struct bt_cost *out, struct bt_error *err)
 {
@@ -139,6 +157,7 @@ static enum bt_code make_cost(const struct bt_deploy *d, struct bt_surface_libra
     if (surfaces == NULL || d->gpu.family == BT_GPU_CPU) {
         return bt_roofline_create(&o, out, err);
     }
+    BT_TRY(add_own_kernels(d, surfaces, &o, err));
     return bt_surface_cost_create(surfaces, d->config.stack, BT_SOURCE_WITHOUT_NOTHING, &o, out,
                                   err);
 }

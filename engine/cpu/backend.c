@@ -69,6 +69,7 @@ static void meter_destroy(void *meter)
 const struct bt_backend bt_cpu_backend = {
     .name = "cpu",
     .inflight_max = 1,
+    .piece_rows = BT_CPU_PIECE_ROWS,
     .create = bt_cpu_executor_create,
     .memory = bt_cpu_executor_memory,
     .fit_sched = bt_cpu_executor_fit_sched,

@@ -74,6 +74,7 @@ const struct bt_backend bt_cuda_backend = {
     .name = "cuda",
     .inflight_max = BT_CUDA_INFLIGHT_MAX,
     .makes_weights = true,
+    .piece_rows = BT_CUDA_DEFAULT_ROWS,
     .create = bt_cuda_executor_create,
     .memory = bt_cuda_executor_memory,
     .fit_sched = bt_cuda_executor_fit_sched,

@@ -57,7 +57,8 @@ struct bt_step_opts {
     int64_t host_base_ns;    /* host time a step .. */
     int64_t host_per_seq_ns; /* .. and for each sequence in it */
     double peak_flops_per_s; /* of one rank, for utilisation */
-    /* Other stacks than berth: RoPE, q/k norms and the activation run in kernels of their own. */
+    /* RoPE, q/k norms and the activation run in kernels of their own: other stacks than berth, and
+     * berth where its own kernels were measured. */
     bool separate;
     double time_scale; /* of every operation, for a fitted efficiency: 1 / efficiency; 0: 1 */
     int64_t step_overhead_ns; /* device idle between steps, however many are in flight; 0: none */
