@@ -76,6 +76,8 @@ static void add_shape(struct work *w, int32_t n_seqs, int32_t ctx, int32_t n_tok
                       enum purpose purpose)
 {
     struct bt_step_shape s = {.n_seqs = n_seqs, .ctx = ctx, .n_tokens = n_tokens};
+    /* Other parts than attention do not see the context: FOR_BATCH has them. */
+    s.skip = purpose == FOR_DECODE ? ~(1u << BT_PART_ATTENTION) : 0;
     bool slides = w->arch->n_sliding_layers > 0;
     bool in_window = !slides || ctx + n_tokens <= w->arch->sliding_window;
     if (w->backend->meter_fits(w->meter, &s) && in_window) {
@@ -421,15 +423,16 @@ static enum bt_code run_shapes(const struct bt_cli *cli, struct work *w, struct 
                                                   : FULL_BUDGET_NS;
     bt_progress_start(&progress, "calibrate", "shapes", cli->quiet);
     enum bt_code code = BT_OK;
-    for (int32_t i = 0; i < PASSES * w->n_shapes && code == BT_OK; i++) {
+    int32_t passes = w->backend->makes_weights ? 1 : PASSES; /* a GPU is nobody else's */
+    for (int32_t i = 0; i < passes * w->n_shapes && code == BT_OK; i++) {
         int32_t shape = i % w->n_shapes, pass = i / w->n_shapes;
         code = w->backend->meter_run(w->meter, &w->shapes[shape].step, REPEATS, budget_ns,
                                      &w->times[shape][pass], err);
-        bt_progress_update(&progress, (double)(i + 1) / PASSES, w->n_shapes);
+        bt_progress_update(&progress, (double)(i + 1) / passes, w->n_shapes);
     }
     for (int32_t i = 0; i < w->n_shapes && code == BT_OK; i++) {
-        qsort(w->times[i], PASSES, sizeof *w->times[i], compare_steps);
-        code = keep_all(w, &w->shapes[i], &w->times[i][PASSES / 2], err);
+        qsort(w->times[i], (size_t)passes, sizeof *w->times[i], compare_steps);
+        code = keep_all(w, &w->shapes[i], &w->times[i][passes / 2], err);
     }
     bt_progress_finish(&progress);
     return code;

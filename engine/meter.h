@@ -57,6 +57,7 @@ struct bt_step_shape {
     int32_t n_seqs;   /* > 0 */
     int32_t ctx;      /* >= 0 */
     int32_t n_tokens; /* > 0 */
+    uint32_t skip; /* bit i: part i need not be timed (GPU only: the CPU times them all at once) */
 };
 
 enum { BT_STEP_REPEATS_MAX = 64 };

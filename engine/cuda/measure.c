@@ -141,6 +141,9 @@ enum bt_code bt_cuda_meter_run(struct bt_cuda_meter *m, const struct bt_step_sha
     out->gap_ns = bt_meter_median(m->samples[1], n, &spread);
     out->rest_ns = out->step_ns;
     for (int32_t part = 0; part < BT_STEP_PARTS && !m->opts.only_steps; part++) {
+        if ((shape->skip & 1u << part) != 0) {
+            continue;
+        }
         BT_TRY(bt_cuda_executor_time_part(&m->executor, &plan, (enum bt_step_part)part, min_repeats,
                                           m->samples[2], err));
         out->op_ns[part] = bt_meter_median(m->samples[2], min_repeats, &out->op_spread[part]);
