@@ -19,8 +19,12 @@
 #define QWEN                                                                                       \
     "--model qwen3-32b --gpu rtxpro6000 --tp 2 --stack vllm-0.19 --max-seqs 128 "                  \
     "--max-batched-tokens 2048 "
+#define ADA                                                                                        \
+    "--model llama-3.1-8b --gpu rtx4090 --stack vllm-0.19 --max-seqs 256 "                         \
+    "--max-batched-tokens 2048 --max-model-len 32768 "
 #define LLAMA_RUN RUNS "rtxpro6000_llama-3.1-8b.jsonl "
 #define QWEN_RUN  RUNS "rtxpro6000_qwen3-32b.jsonl "
+#define ADA_RUN   RUNS "rtx4090_llama-3.1-8b.jsonl "
 
 enum { COMMAND_BYTES = 2048 };
 
@@ -99,6 +103,23 @@ Test(fit, llama_on_vllm_019_from_one_overhead_of_a_hundred_requests)
     doc = program_json(command, 0);
     cr_expect_float_eq(json_number_at(doc, "metrics.throughput_req_per_s"), throughput, 1e-12);
     cr_expect_str_eq(json_text_at(doc, "trust.level"), "fitted");
+    json_decref(doc);
+}
+
+/* Another card, whose memory holds few of the requests at once: most wait a minute, and a hundred
+ * and more are preempted. The pool is the derived one, 40,720 tokens for 41,408. */
+Test(fit, llama_on_a_card_that_preempts_from_a_hundred_requests)
+{
+    json_t *doc = program_json("fit " ADA_RUN COLUMNS ADA "--fit-first 100 "
+                               "--parameters efficiency",
+                               0);
+    expect_error_within(doc, "held out", "tpot mean", 0.03);
+    expect_error_within(doc, "held out", "ttft mean", 0.10);
+    expect_error_within(doc, "all", "throughput", 0.02);
+    /* 300 requests of the recording in 183.6 s. */
+    cr_expect_float_eq(score(doc, "all", "throughput", "measured"), 1.634, 1e-3);
+    cr_expect_gt(score(doc, "held out", "ttft mean", "measured"), 60.0);
+    cr_expect_float_eq(value_of(doc, "efficiency"), 1.0, 0.02);
     json_decref(doc);
 }
 
