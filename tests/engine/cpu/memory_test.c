@@ -95,6 +95,8 @@ Test(cpu_memory, counters_are_what_the_accounting_predicts)
         double predicted = (double)(want.weights_bytes + want.draft_bytes + want.kv_pool_bytes +
                                     want.workspace_bytes);
         double share = total_of(&got) / predicted - 1.0;
+        cr_log_info("%s: %.0f bytes, %+.2f%% of what was predicted", s->name, total_of(&got),
+                    100 * share);
         cr_expect(share > -0.02 && share < 0.02, "%s: %.0f bytes, predicted %.0f", s->name,
                   total_of(&got), predicted);
         bt_medusa_fini(&medusa);

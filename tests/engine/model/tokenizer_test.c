@@ -105,6 +105,7 @@ Test(tokenizer, real_text_round_trips_to_the_reference_ids_at_a_megabyte_a_secon
     double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
     cr_expect_eq(ids.n, n);
     cr_expect_arr_eq(ids.ids, want, (size_t)n * sizeof *want);
+    cr_log_info("%.1f MB/s", (double)text.n / seconds / 1e6);
     cr_expect_gt((double)text.n / seconds, 1e6, "%.0f bytes/s", (double)text.n / seconds);
     cr_expect_eq(bt_tokenizer_bos(t), 0);
     cr_expect_eq(bt_tokenizer_eos(t), 0);
