@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 """What each quantisation of a checkpoint costs: the tables of docs/QUANTISATION.md.
 
-    scripts/quantisation.py BERTH OUT [--limit N] [--rows NAME,..] [--models DIR] [--stress]
+    scripts/quantisation.py BERTH OUT [--limit N] [--rows NAME,..] [--models DIR]
+                            [--stress | --pairs A:B,..]
 
 Runs `berth quantize` and `berth eval` row by row on one thread and keeps every answer in OUT: rows
 that are there already are not run again, so that it can be stopped and goes on. At the end it
 prints the table. --limit: windows of 1024 tokens a row (default: all 255). --stress: `berth eval
---stress` in place of the text.
+--stress` in place of the text. --pairs: what rows lose more than others, paired by window.
 """
 
 import argparse
 import json
 import lzma
+import math
 import pathlib
+import statistics
 import subprocess
 import sys
 
@@ -30,8 +33,9 @@ ROWS = {
     "int8-tensor": ("int8, a scale a tensor", "int8-tensor", "", WINDOW),
     "w8a8": ("W8A8, dynamic", "w8a8", "", WINDOW),
     "static-128": ("W8A8, static, 128 samples of 512", "w8a8-static 128 512", "", WINDOW),
-    "static-32": ("W8A8, static, 32 samples of 512", "w8a8-static 32 512", "", WINDOW),
-    "static-512": ("W8A8, static, 512 samples of 512", "w8a8-static 512 512", "", WINDOW),
+    "static-32": ("W8A8, static, 32 samples of 128", "w8a8-static 32 128", "", WINDOW),
+    "static-128-128": ("W8A8, static, 128 samples of 128", "w8a8-static 128 128", "", WINDOW),
+    "static-512": ("W8A8, static, 512 samples of 128", "w8a8-static 512 128", "", WINDOW),
     "static-short": ("W8A8, static, 128 samples of 4", "w8a8-static 128 4", "", WINDOW),
     "rtn": ("int4 g128, round to nearest", "int4-rtn" + G, "", WINDOW),
     "gptq": ("int4 g128, GPTQ", "int4-gptq" + G + " 128 512", "", WINDOW),
@@ -125,6 +129,30 @@ def table(o, names):
         print(line + f"| {100 * a['accuracy_fraction']:.2f}% |", flush=True)
 
 
+def student_975(df):
+    """Abramowitz and Stegun 26.7.5, for ten degrees of freedom and more."""
+    z = 1.959964
+    return (z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+            + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * df**3))
+
+
+def pairs(o, wanted):
+    print("| | nats | 95% interval |")
+    print("| --- | ---: | --- |")
+    for pair in wanted.split(","):
+        a, b = pair.split(":")
+        lost = []
+        for name in (a, b):
+            evaluate(o, name)
+            kept = json.loads((o.out / f"{name}.{o.limit}.scores").read_text())
+            lost.append([w["nll"] for w in kept["windows"]])
+        d = [x - y for x, y in zip(*lost, strict=True)]
+        mean = statistics.fmean(d)
+        half = student_975(len(d) - 1) * statistics.stdev(d) / math.sqrt(len(d))
+        print(f"| {ROWS[a][0]}, less {ROWS[b][0]} | {mean:+.5f} | {mean - half:+.5f} .. "
+              f"{mean + half:+.5f} |")
+
+
 def stress(o, names):
     print("| scheme | inputs | all finite | greatest absolute logit |")
     print("| --- | ---: | --- | ---: |")
@@ -149,6 +177,7 @@ def main():
     p.add_argument("--rows", default=",".join(ROWS))
     p.add_argument("--models", default=MODELS, help="folder of berth-12m-qat-int4")
     p.add_argument("--stress", action="store_true")
+    p.add_argument("--pairs")
     o = p.parse_args()
     o.berth, o.out = o.berth.resolve(), o.out.resolve()
     o.out.mkdir(parents=True, exist_ok=True)
@@ -156,7 +185,10 @@ def main():
     unknown = [n for n in names if n not in ROWS]
     if unknown:
         p.error(f"--rows: {', '.join(unknown)} not in {', '.join(ROWS)}")
-    (stress if o.stress else table)(o, names)
+    if o.pairs is not None:
+        pairs(o, o.pairs)
+    else:
+        (stress if o.stress else table)(o, names)
 
 
 main()
