@@ -15,6 +15,7 @@ struct bt_cuda_attn {
     bool bf16;
     const attn_family *families[BT_CUDA_KV_CLASSES];
     bool aligned[BT_CUDA_KV_CLASSES];
+    bool wgmma[BT_CUDA_KV_CLASSES];
     float *partial;     /* device */
     float2 *partial_ml; /* device */
     int32_t *finished;  /* device */
@@ -81,7 +82,7 @@ static enum bt_code find_shape(struct bt_cuda_attn *a, const struct bt_cuda_attn
         s->narrow = s->narrow || !a->aligned[c];
         s->no_chunks[c] = !a->aligned[c];
         s->step[c] = a->head_dim == 64 ? a->families[c]->step_64 : a->families[c]->step_128;
-        BT_CUDA_TRY(a->families[c]->ready(a->head_dim), err);
+        BT_CUDA_TRY(a->families[c]->ready(a->head_dim, &a->wgmma[c]), err);
         for (int32_t i = 0; i < 2; i++) {
             int blocks = 0;
             BT_CUDA_TRY(a->families[c]->resident(a->head_dim, 8 << i, a->aligned[c], &blocks), err);
@@ -202,7 +203,7 @@ enum bt_code bt_cuda_attn_run(struct bt_cuda_attn *a, const struct bt_cuda_batch
         x.q_stride = q_stride;
         x.out = (uint16_t *)out;
         if (n_chunks > 0 && !s->no_chunks[c]) {
-            a->families[c]->chunks(x, a->head_dim, n_chunks * s->n_kv_heads, stream);
+            a->families[c]->chunks(x, a->head_dim, a->wgmma[c], n_chunks * s->n_kv_heads, stream);
         }
         a->families[c]->stream(x, a->head_dim, rows, a->aligned[c], n_blocks, stream);
     }

@@ -3,18 +3,19 @@
 #ifndef BT_ENGINE_CUDA_ATTENTION_FAMILY_CUH
 #define BT_ENGINE_CUDA_ATTENTION_FAMILY_CUH
 
-#include "engine/cuda/attention_chunks.cuh"
 #include "engine/cuda/attention_stream.cuh"
+#include "engine/cuda/attention_wgmma.cuh"
 
-template <attn_kv KV> static cudaError_t family_ready(int32_t head_dim)
+template <attn_kv KV, int D> static cudaError_t family_ready_of(bool *wgmma)
 {
-    if (head_dim == 64) {
-        return cudaFuncSetAttribute(&chunk_kernel<KV, 64>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    chunk_bytes<KV, 64>());
-    }
-    return cudaFuncSetAttribute(&chunk_kernel<KV, 128>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                chunk_bytes<KV, 128>());
+    cudaError_t rc = cudaFuncSetAttribute(
+        &chunk_kernel<KV, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, chunk_bytes<KV, D>());
+    return rc == cudaSuccess ? wgmma_built<KV, D>(wgmma) : rc;
+}
+
+template <attn_kv KV> static cudaError_t family_ready(int32_t head_dim, bool *wgmma)
+{
+    return head_dim == 64 ? family_ready_of<KV, 64>(wgmma) : family_ready_of<KV, 128>(wgmma);
 }
 
 template <attn_kv KV, int D>
@@ -48,13 +49,24 @@ static void family_stream(const attn_args &a, int32_t head_dim, int32_t rows, bo
     kernel<<<blocks, 32 * BT_ATTN_WARPS, bytes, stream>>>(a);
 }
 
+template <attn_kv KV, int D>
+static void family_chunks_of(const attn_args &a, bool wgmma, int32_t blocks, cudaStream_t stream)
+{
+    if (wgmma) {
+        wgmma_kernel<KV, D><<<blocks, WGMMA_THREADS, wgmma_bytes<D>(), stream>>>(a);
+    } else {
+        chunk_kernel<KV, D><<<blocks, CHUNK_THREADS, chunk_bytes<KV, D>(), stream>>>(a);
+    }
+}
+
 template <attn_kv KV>
-static void family_chunks(const attn_args &a, int32_t head_dim, int32_t blocks, cudaStream_t stream)
+static void family_chunks(const attn_args &a, int32_t head_dim, bool wgmma, int32_t blocks,
+                          cudaStream_t stream)
 {
     if (head_dim == 64) {
-        chunk_kernel<KV, 64><<<blocks, CHUNK_THREADS, chunk_bytes<KV, 64>(), stream>>>(a);
+        family_chunks_of<KV, 64>(a, wgmma, blocks, stream);
     } else {
-        chunk_kernel<KV, 128><<<blocks, CHUNK_THREADS, chunk_bytes<KV, 128>(), stream>>>(a);
+        family_chunks_of<KV, 128>(a, wgmma, blocks, stream);
     }
 }
 

@@ -52,13 +52,14 @@ struct attn_args {
  * a multiple of 16 bytes. */
 struct attn_family {
     int32_t step_64, step_128; /* keys that a warp of the streaming kernel takes at once */
-    /* Readies the chunk kernel. */
-    cudaError_t (*ready)(int32_t head_dim);
+    /* Readies the chunk kernels; whether the one by wgmma is there for this device. */
+    cudaError_t (*ready)(int32_t head_dim, bool *wgmma);
     /* Readies the streaming kernel; blocks of it that one multiprocessor holds. */
     cudaError_t (*resident)(int32_t head_dim, int32_t rows, bool aligned, int *blocks);
     void (*stream)(const attn_args &a, int32_t head_dim, int32_t rows, bool aligned, int32_t blocks,
                    cudaStream_t stream);
-    void (*chunks)(const attn_args &a, int32_t head_dim, int32_t blocks, cudaStream_t stream);
+    void (*chunks)(const attn_args &a, int32_t head_dim, bool wgmma, int32_t blocks,
+                   cudaStream_t stream);
 };
 
 extern const attn_family attn_bf16, attn_fp16, attn_int8;
