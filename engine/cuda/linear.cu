@@ -14,11 +14,16 @@ enum {
     SHAPES = 64,
     SHAPE_LAYERS = 64, /* layers of one shape over which a measurement rotates */
     BUCKETS = 24,      /* m = 1, 2, 4 .. 2^22, and max_rows */
+    MAX_TILES = 1 << 16,
+    BLOCK_PARTIAL = 2 << 16, /* most bytes of sums that a block of threads leaves to another */
 };
 
 enum kernel {
     KERNEL_CUBLAS,  /* cuBLAS on the numbers as they are, or expanded to 16 bits */
     KERNEL_GENERAL, /* linear_general_int8 */
+    KERNEL_WIDE,    /* linear_skinny with 4, 2, 1 warps along the rows */
+    KERNEL_SQUARE,
+    KERNEL_DEEP,
     KERNELS,
 };
 
@@ -40,6 +45,7 @@ struct bt_cuda_gemm {
     void *blas_workspace;
     void *panel; /* NULL until a layer needs it */
     void *acc;
+    struct linear_skinny_place place;
     uint8_t *rows; /* gathered and widened rows of x */
     int64_t rows_bytes;
     void *staging[2]; /* pinned */
@@ -69,6 +75,16 @@ static enum bt_code create_parts(struct bt_cuda_gemm *g, struct bt_error *err)
 {
     BLAS_TRY(cublasCreate(&g->blas), err);
     BT_TRY(bt_cuda_arena_take(g->o.arena, CUBLAS_BYTES, &g->blas_workspace, err));
+    struct linear_skinny_place *at = &g->place;
+    at->n_sms = g->o.device->n_sms;
+    at->smem_block = g->o.device->smem_optin;
+    at->partial_bytes = (int64_t)at->n_sms * 2 * BLOCK_PARTIAL;
+    at->n_arrived = MAX_TILES;
+    BT_TRY(bt_cuda_arena_take(g->o.arena, at->partial_bytes, &at->partial, err));
+    void *arrived = NULL;
+    BT_TRY(bt_cuda_arena_take(g->o.arena, MAX_TILES * 4, &arrived, err));
+    BT_CUDA_TRY(cudaMemset(arrived, 0, MAX_TILES * 4), err);
+    at->arrived = (int32_t *)arrived;
     for (int32_t i = 0; i < 2; i++) {
         BT_CUDA_TRY(cudaMallocHost(&g->staging[i], STAGING_BYTES), err);
         BT_CUDA_TRY(cudaEventCreateWithFlags(&g->staged[i], cudaEventDisableTiming), err);
@@ -152,6 +168,10 @@ static bool can_run(enum kernel k, const struct bt_cuda_linear *l)
         return true;
     case KERNEL_GENERAL:
         return l->int8_x && !l->packed;
+    case KERNEL_WIDE:
+    case KERNEL_SQUARE:
+    case KERNEL_DEEP:
+        return linear_is_skinny(l);
     case KERNELS:
         break;
     }
@@ -161,17 +181,19 @@ static bool can_run(enum kernel k, const struct bt_cuda_linear *l)
 /* The choice without measurements. */
 static enum kernel by_rule(const struct bt_cuda_linear *l, int32_t m)
 {
-    if (l->int8_x && m <= 16 && can_run(KERNEL_GENERAL, l)) {
-        return KERNEL_GENERAL;
+    if (linear_is_skinny(l)) {
+        int32_t up_to = l->weights == BT_CUDA_W16 ? 16 : l->weights == BT_CUDA_W8 ? 64 : 256;
+        return m > up_to ? KERNEL_CUBLAS : l->n_out < 8192 && m <= 16 ? KERNEL_DEEP : KERNEL_WIDE;
     }
-    return KERNEL_CUBLAS;
+    return can_run(KERNEL_GENERAL, l) && m <= 16 ? KERNEL_GENERAL : KERNEL_CUBLAS;
 }
 
 static bool alike(const struct bt_cuda_linear *a, const struct bt_cuda_linear *b)
 {
     return a->n_out == b->n_out && a->n_in == b->n_in && a->weights == b->weights &&
            a->group == b->group && a->int8_x == b->int8_x && a->packed == b->packed &&
-           (a->zero == NULL) == (b->zero == NULL) && (a->perm == NULL) == (b->perm == NULL);
+           a->packed_zero == b->packed_zero && (a->zero == NULL) == (b->zero == NULL) &&
+           (a->perm == NULL) == (b->perm == NULL);
 }
 
 static enum bt_code add_shape(struct bt_cuda_gemm *g, struct bt_cuda_linear *l,
@@ -374,20 +396,81 @@ static enum bt_code gather_scales(const struct bt_linear *const *parts, int32_t 
     return BT_OK;
 }
 
+/* Whether the packed layout holds the numbers without loss: FP16 scales, zero points near the
+ * middle. */
+static bool is_packable(const struct bt_cuda_linear *l, const struct host_scales *h)
+{
+    if (l->weights != BT_CUDA_W4 || linear_packed_group(l->n_in, l->group, l->n_groups) == 0) {
+        return false;
+    }
+    size_t n = (size_t)l->n_out * (size_t)l->n_groups;
+    for (size_t i = 0; i < n; i++) {
+        bool zero = h->zero == NULL || (h->zero[i] >= -16 && h->zero[i] <= 15);
+        if (!zero || bt_f16_to_f32(bt_f32_to_f16(h->scale[i])) != h->scale[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static enum bt_code upload_rows(struct bt_cuda_gemm *g, const struct bt_linear *const *parts,
+                                int32_t n_parts, void *dst, struct bt_error *err)
+{
+    char *w = (char *)dst;
+    for (int32_t i = 0; i < n_parts; i++) {
+        size_t bytes = bt_qweight_row_bytes(&parts[i]->q) * (size_t)parts[i]->n_out;
+        BT_TRY(upload(g, w, parts[i]->q.q, bytes, err));
+        w += bytes;
+    }
+    return BT_OK;
+}
+
+/* By way of device memory that is given back. */
+static enum bt_code load_packed(struct bt_cuda_gemm *g, struct bt_cuda_arena *arena,
+                                struct bt_cuda_arena *passing, const struct bt_linear *const *parts,
+                                int32_t n_parts, const struct host_scales *h,
+                                struct bt_cuda_linear *l, struct bt_error *err)
+{
+    int32_t group = linear_packed_group(l->n_in, l->group, l->n_groups);
+    int64_t n_scales = (int64_t)l->n_out * l->n_groups;
+    bool has_zero = h->zero != NULL;
+    void *q = NULL;
+    void *scale = NULL;
+    void *zero = NULL;
+    BT_TRY(bt_cuda_arena_take(passing, (int64_t)l->n_out * l->n_in / 2, &q, err));
+    BT_TRY(bt_cuda_arena_take(passing, n_scales * 4, &scale, err));
+    BT_TRY(upload_rows(g, parts, n_parts, q, err));
+    BT_TRY(upload(g, scale, h->scale, (size_t)n_scales * 4, err));
+    if (has_zero) {
+        BT_TRY(bt_cuda_arena_take(passing, n_scales, &zero, err));
+        BT_TRY(upload(g, zero, h->zero, (size_t)n_scales, err));
+    }
+    BT_TRY(take(arena, linear_packed_bytes(l->n_out, l->n_in, group, has_zero), &l->w, l, err));
+    linear_pack(l, (const uint8_t *)q, (const float *)scale, (const int8_t *)zero, l->w, 0);
+    BT_CUDA_TRY(cudaGetLastError(), err);
+    BT_CUDA_TRY(cudaStreamSynchronize(0), err);
+    l->group = group;
+    l->packed = true;
+    l->packed_zero = has_zero;
+    return BT_OK;
+}
+
 static enum bt_code load_quantised(struct bt_cuda_gemm *g, struct bt_cuda_arena *arena,
                                    const struct bt_linear *const *parts, int32_t n_parts,
                                    const struct host_scales *h, struct bt_cuda_linear *l,
                                    struct bt_error *err)
 {
-    size_t row_bytes = bt_qweight_row_bytes(&parts[0]->q);
-    int64_t n_scales = (int64_t)l->n_out * l->n_groups;
-    BT_TRY(take(arena, (int64_t)row_bytes * l->n_out, &l->w, l, err));
-    char *w = (char *)l->w;
-    for (int32_t i = 0; i < n_parts; i++) {
-        size_t bytes = row_bytes * (size_t)parts[i]->n_out;
-        BT_TRY(upload(g, w, parts[i]->q.q, bytes, err));
-        w += bytes;
+    if (is_packable(l, h)) {
+        struct bt_cuda_arena passing;
+        bt_cuda_arena_init(&passing, "weights being packed");
+        enum bt_code rc = load_packed(g, arena, &passing, parts, n_parts, h, l, err);
+        bt_cuda_arena_fini(&passing);
+        return rc;
     }
+    int64_t n_scales = (int64_t)l->n_out * l->n_groups;
+    int64_t row_bytes = (int64_t)bt_qweight_row_bytes(&parts[0]->q);
+    BT_TRY(take(arena, row_bytes * l->n_out, &l->w, l, err));
+    BT_TRY(upload_rows(g, parts, n_parts, l->w, err));
     BT_TRY(take(arena, n_scales * 4, &l->scale, l, err));
     BT_TRY(upload(g, l->scale, h->scale, (size_t)n_scales * 4, err));
     if (h->zero != NULL) {
@@ -503,7 +586,9 @@ static enum bt_code random_weights(struct bt_cuda_gemm *g, struct bt_cuda_arena 
 {
     int64_t n = (int64_t)l->n_out * l->n_in;
     int64_t n_scales = (int64_t)l->n_out * l->n_groups;
-    float scale = RANDOM_STD / sqrtf(255.0f * 255.0f / 12.0f);
+    /* As a checkpoint would hold it. */
+    float levels = l->weights == BT_CUDA_W4 ? 16.0f : 255.0f;
+    float scale = bt_f16_to_f32(bt_f32_to_f16(RANDOM_STD * sqrtf(12.0f) / levels));
     switch (l->weights) {
     case BT_CUDA_W16:
         BT_TRY(take(arena, n * 2, &l->w, l, err));
@@ -514,15 +599,20 @@ static enum bt_code random_weights(struct bt_cuda_gemm *g, struct bt_cuda_arena 
         linear_random_int8((int8_t *)l->w, n, seed, 0);
         break;
     case BT_CUDA_W4: {
-        int64_t bytes = (int64_t)l->n_out * ((l->n_in + 1) / 2);
+        int32_t group = linear_packed_group(l->n_in, l->group, l->n_groups);
+        l->packed = group > 0;
+        l->group = l->packed ? group : l->group;
+        int64_t bytes = l->packed ? linear_packed_bytes(l->n_out, l->n_in, group, false)
+                                  : (int64_t)l->n_out * ((l->n_in + 1) / 2);
         BT_TRY(take(arena, bytes, &l->w, l, err));
+        if (l->packed) {
+            linear_random_packed(l->w, bytes, group, scale, seed, 0);
+            return BT_OK;
+        }
         linear_random_bits(l->w, bytes, seed, 0);
-        scale = RANDOM_STD / sqrtf(16.0f * 16.0f / 12.0f);
         break;
     }
     }
-    /* As a checkpoint would hold it. */
-    scale = bt_f16_to_f32(bt_f32_to_f16(scale));
     BT_TRY(take(arena, n_scales * 4, &l->scale, l, err));
     linear_fill_f32(l->scale, n_scales, scale, 0);
     return BT_OK;
@@ -679,10 +769,21 @@ static enum bt_code run_blas_8(struct bt_cuda_gemm *g, const struct job *j, stru
     return BT_OK;
 }
 
+static bool run_skinny(struct bt_cuda_gemm *g, int32_t wn, const struct job *j)
+{
+    const void *x = j->l->int8_x ? (const void *)j->x8 : j->x16;
+    return linear_skinny(j->l, g->bf16, wn, x, j->x_scale, j->m, j->y, &g->place, j->stream);
+}
+
+/* A kernel that does not fit the GPU's shared memory gives way to cuBLAS. */
 static enum bt_code run_kernel(struct bt_cuda_gemm *g, enum kernel k, const struct job *j,
                                struct bt_error *err)
 {
-    BT_ASSERT(can_run(k, j->l));
+    int32_t wn = k == KERNEL_WIDE ? 4 : k == KERNEL_SQUARE ? 2 : k == KERNEL_DEEP ? 1 : 0;
+    if (wn > 0 && run_skinny(g, wn, j)) {
+        BT_CUDA_TRY(cudaGetLastError(), err);
+        return BT_OK;
+    }
     if (k == KERNEL_GENERAL) {
         linear_general_int8(j->l, j->x8, j->x_scale, j->m, j->y, j->stream);
     } else if (j->l->int8_x) {
@@ -725,6 +826,12 @@ const char *bt_cuda_linear_kernel_name(int32_t kernel, const struct bt_cuda_line
                                                : "expand+cublas";
     case KERNEL_GENERAL:
         return "general";
+    case KERNEL_WIDE:
+        return "skinny-4x1";
+    case KERNEL_SQUARE:
+        return "skinny-2x2";
+    case KERNEL_DEEP:
+        return "skinny-1x4";
     case KERNELS:
         break;
     }
@@ -923,7 +1030,8 @@ void bt_cuda_gemm_explain(const struct bt_cuda_gemm *g, FILE *f)
         char what[32];
         int32_t bits = l->weights == BT_CUDA_W16 ? 16 : l->weights == BT_CUDA_W8 ? 8 : 4;
         (void)snprintf(what, sizeof what, "W%dA%d%s%s%s", bits, l->int8_x ? 8 : 16,
-                       l->zero != NULL ? " zero" : "", l->perm != NULL ? " act-order" : "",
+                       l->zero != NULL || l->packed_zero ? " zero" : "",
+                       l->perm != NULL ? " act-order" : "",
                        l->weights == BT_CUDA_W4 && !l->packed ? " plain" : "");
         for (int32_t k = 0; k <= bucket_of(g, g->o.max_rows); k++) {
             int32_t m = bucket_rows(g, k);

@@ -34,7 +34,9 @@ struct bt_cuda_linear {
     int32_t group;       /* W8, W4: inputs that share a scale, K for one a row */
     int32_t n_groups;    /* G = ceil(K / group) */
     bool int8_x;         /* x is read as INT8 (W8A8, W4A8) */
-    bool packed;         /* W4: in the order of the tensor cores' operands, scales inside */
+    bool packed;         /* W4: in the order of the tensor cores' operands, scales inside; group is
+                          * 128, 64 or 32 then */
+    bool packed_zero;    /* zero points too */
     float x_scale;       /* > 0: static scale of x; 0: one a token, found at run time */
     const int32_t *perm; /* [K] device: stored column j multiplies input perm[j]; NULL: in order */
     void *w;             /* numbers: of the compute type [N, K], int8 [N, K], or 4-bit */

@@ -41,6 +41,104 @@ __global__ void expand_kernel(struct bt_cuda_linear l, int32_t n0, int32_t rows,
     dst[i] = linear_from_f32<T>((float)stored<BITS>(l, n, j) * scale);
 }
 
+/* Where the word of row n, inputs k .. k + 7 lies in the packed layout, and its group's scale and
+ * zero point (both for row n): see linear_skinny.cuh. */
+struct packed_place {
+    int64_t word;
+    int64_t scale;
+    int64_t zero;
+};
+
+__host__ __device__ __forceinline__ packed_place place_of(int64_t n, int32_t k, int32_t n_in,
+                                                          int32_t group, int32_t block_bytes)
+{
+    int64_t chunks = (n_in + 127) / 128;
+    int64_t block = (n / 64 * chunks + k / 128) * block_bytes;
+    int32_t row = (int32_t)(n % 64);
+    int32_t half = row / 8; /* of 8 rows */
+    int32_t in = k % 128;
+    int32_t lane = row % 8 * 4 + in % 32 / 8;
+    int32_t at_group = in / group;
+    int32_t column = row % 8 * 8 + half;
+    return {block + (half * 32 + lane) * 16 + in / 32 * 4,
+            block + 4096 + at_group * 128 + column * 2,
+            block + 4096 + 128 / group * 128 + at_group * 64 + column};
+}
+
+/* Which nibble of a word holds input e of 8: pairs four nibbles apart for 16-bit x, quadruples two
+ * apart for INT8 x. */
+__device__ __forceinline__ int32_t nibble_of(int32_t e, bool int8_x)
+{
+    return int8_x ? e % 4 * 2 + e / 4 : e % 2 * 4 + e / 2;
+}
+
+/* A thread packs 8 inputs of a row, rows and inputs beyond the matrix as zeros. */
+__global__ void pack_kernel(struct bt_cuda_linear l, int32_t group, int32_t block_bytes,
+                            const uint8_t *q, const float *scale, const int8_t *zero,
+                            uint8_t *packed)
+{
+    int32_t words = (l.n_in + 127) / 128 * 16;
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int64_t n = i / words;
+    int32_t k = (int32_t)(i % words) * 8;
+    if (n >= (l.n_out + 63) / 64 * 64) {
+        return;
+    }
+    bool inside = n < l.n_out && k < l.n_in;
+    uint32_t word = 0;
+    for (int32_t e = 0; e < 8; e++) {
+        int32_t byte = inside ? q[n * (l.n_in / 2) + (k + e) / 2] : BT_QWEIGHT_ZERO4;
+        word |= (uint32_t)(e % 2 == 0 ? byte & 15 : byte >> 4) << 4 * nibble_of(e, l.int8_x);
+    }
+    packed_place at = place_of(n, k, l.n_in, group, block_bytes);
+    *(uint32_t *)(packed + at.word) = word;
+    if (k % group == 0) {
+        int32_t g = k / l.group < l.n_groups ? k / l.group : l.n_groups - 1;
+        int64_t from = n * l.n_groups + g;
+        *(__half *)(packed + at.scale) = __float2half_rn(inside ? scale[from] : 0.0f);
+        if (block_bytes > 4096 + 128 / group * 128) {
+            packed[at.zero] = (uint8_t)(inside && zero != nullptr ? zero[from] : 0);
+        }
+    }
+}
+
+template <class T>
+__global__ void expand_packed_kernel(struct bt_cuda_linear l, int32_t block_bytes, int32_t n0,
+                                     int32_t rows, T *dst)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int32_t words = l.n_in / 8;
+    if (i >= (int64_t)rows * words) {
+        return;
+    }
+    int32_t k = (int32_t)(i % words) * 8;
+    const uint8_t *packed = (const uint8_t *)l.w;
+    packed_place at = place_of(n0 + i / words, k, l.n_in, l.group, block_bytes);
+    uint32_t word = *(const uint32_t *)(packed + at.word);
+    float scale = __half2float(*(const __half *)(packed + at.scale));
+    bool has_zero = block_bytes > 4096 + 128 / l.group * 128;
+    int32_t zero = 8 + (has_zero ? (int8_t)packed[at.zero] : 0);
+    __align__(16) T v[8];
+#pragma unroll
+    for (int32_t e = 0; e < 8; e++) {
+        int32_t q = word >> 4 * nibble_of(e, l.int8_x) & 15;
+        v[e] = linear_from_f32<T>((float)(q - zero) * scale);
+    }
+    *(uint4 *)(dst + i * 8) = *(const uint4 *)v;
+}
+
+/* Scales of random packed weights; the rest of a block is random bits already. */
+__global__ void packed_scales_kernel(uint8_t *packed, int64_t n_blocks, int32_t block_bytes,
+                                     float scale)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int32_t per_block = (block_bytes - 4096) / 2;
+    if (i < n_blocks * per_block) {
+        __half *at = (__half *)(packed + i / per_block * block_bytes + 4096);
+        at[i % per_block] = __float2half_rn(scale);
+    }
+}
+
 template <class Acc>
 __global__ void finish_kernel(const Acc *acc, int32_t m, int32_t n0, int32_t rows,
                               const float *x_scale, float x_one, const float *w_scale,
@@ -173,7 +271,10 @@ void expand_to(const struct bt_cuda_linear *l, int32_t n0, int32_t rows, void *d
                cudaStream_t stream)
 {
     unsigned blocks = blocks_for((int64_t)rows * l->n_in);
-    if (l->weights == BT_CUDA_W8) {
+    if (l->packed) {
+        expand_packed_kernel<T><<<blocks_for((int64_t)rows * l->n_in / 8), THREADS, 0, stream>>>(
+            *l, linear_packed_block_bytes(l->group, l->packed_zero), n0, rows, (T *)dst);
+    } else if (l->weights == BT_CUDA_W8) {
         expand_kernel<T, 8><<<blocks, THREADS, 0, stream>>>(*l, n0, rows, (T *)dst);
     } else {
         expand_kernel<T, 4><<<blocks, THREADS, 0, stream>>>(*l, n0, rows, (T *)dst);
@@ -191,6 +292,49 @@ void linear_expand(const struct bt_cuda_linear *l, bool bf16, int32_t n0, int32_
     } else {
         expand_to<__half>(l, n0, rows, dst, stream);
     }
+}
+
+int32_t linear_packed_group(int32_t n_in, int32_t group, int32_t n_groups)
+{
+    if (n_in % 8 != 0) {
+        return 0;
+    }
+    if (n_groups == 1) {
+        return 128;
+    }
+    return group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : group % 32 == 0 ? 32 : 0;
+}
+
+int32_t linear_packed_block_bytes(int32_t packed_group, bool zero)
+{
+    return 4096 + 128 / packed_group * (zero ? 192 : 128);
+}
+
+int64_t linear_packed_bytes(int32_t n_out, int32_t n_in, int32_t packed_group, bool zero)
+{
+    int64_t blocks = (int64_t)((n_out + 63) / 64) * ((n_in + 127) / 128);
+    return blocks * linear_packed_block_bytes(packed_group, zero);
+}
+
+void linear_pack(const struct bt_cuda_linear *l, const uint8_t *q, const float *scale,
+                 const int8_t *zero, void *packed, cudaStream_t stream)
+{
+    int32_t group = linear_packed_group(l->n_in, l->group, l->n_groups);
+    BT_ASSERT(group > 0);
+    int64_t words = (int64_t)((l->n_out + 63) / 64 * 64) * ((l->n_in + 127) / 128 * 16);
+    pack_kernel<<<blocks_for(words), THREADS, 0, stream>>>(
+        *l, group, linear_packed_block_bytes(group, zero != NULL), q, scale, zero,
+        (uint8_t *)packed);
+}
+
+void linear_random_packed(void *dst, int64_t bytes, int32_t group, float scale, uint64_t seed,
+                          cudaStream_t stream)
+{
+    int32_t block_bytes = linear_packed_block_bytes(group, false);
+    int64_t n_blocks = bytes / block_bytes;
+    linear_random_bits(dst, bytes, seed, stream);
+    packed_scales_kernel<<<blocks_for(n_blocks * (block_bytes - 4096) / 2), THREADS, 0, stream>>>(
+        (uint8_t *)dst, n_blocks, block_bytes, scale);
 }
 
 void linear_finish(const void *acc, bool acc_f32, int32_t m, int32_t n0, int32_t rows,

@@ -67,12 +67,46 @@ void linear_gather(const void *src, const int32_t *perm, int32_t m, int32_t k, i
 /* dst = src as 16-bit numbers: INT8 is exact in both types. */
 void linear_widen(const int8_t *src, int64_t n, bool bf16, void *dst, cudaStream_t stream);
 
+/* INT4 [N, K] in its plain layout, row by row, to the packed one (linear_skinny.cuh) with blocks of
+ * linear_packed_block_bytes; K % 8 == 0. scale [N, G]; zero may be NULL. The layer's fields other
+ * than w are set; l->group is that of `scale`. */
+void linear_pack(const struct bt_cuda_linear *l, const uint8_t *q, const float *scale,
+                 const int8_t *zero, void *packed, cudaStream_t stream);
+
+/* Inputs that share a scale in the packed layout: 128, 64 or 32; 0 when it cannot hold the groups.
+ */
+int32_t linear_packed_group(int32_t n_in, int32_t group, int32_t n_groups);
+int32_t linear_packed_block_bytes(int32_t packed_group, bool zero);
+/* Of a whole matrix. */
+int64_t linear_packed_bytes(int32_t n_out, int32_t n_in, int32_t packed_group, bool zero);
+
+/* Workspaces of the kernels for few rows, and what they ask of the device. */
+struct linear_skinny_place {
+    int32_t n_sms;
+    int32_t smem_block; /* bytes of shared memory that a block of threads may use */
+    void *partial;
+    int64_t partial_bytes;
+    int32_t *arrived; /* zeros */
+    int32_t n_arrived;
+};
+
+/* The product for few rows (linear_skinny.cuh) with `wn` (4, 2, 1) warps along the rows. x is INT8
+ * or 16-bit as l->int8_x says; linear_is_skinny(l). False: it does not fit, nothing was launched.
+ */
+bool linear_skinny(const struct bt_cuda_linear *l, bool bf16, int32_t wn, const void *x,
+                   const float *x_scale, int32_t m, struct linear_y y,
+                   const struct linear_skinny_place *at, cudaStream_t stream);
+bool linear_is_skinny(const struct bt_cuda_linear *l);
+
 /* Numbers from a counter-based generator: 16-bit uniform in (-bound, bound), bytes uniform in
  * -127 .. 127, or any bits. */
 void linear_random_16(void *dst, int64_t n, bool bf16, float bound, uint64_t seed,
                       cudaStream_t stream);
 void linear_random_int8(int8_t *dst, int64_t n, uint64_t seed, cudaStream_t stream);
 void linear_random_bits(void *dst, int64_t bytes, uint64_t seed, cudaStream_t stream);
+/* Packed INT4 without zero points, every scale the same. */
+void linear_random_packed(void *dst, int64_t bytes, int32_t group, float scale, uint64_t seed,
+                          cudaStream_t stream);
 void linear_fill_f32(float *dst, int64_t n, float value, cudaStream_t stream);
 
 #endif

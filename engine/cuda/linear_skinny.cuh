@@ -1,0 +1,818 @@
+/* The product for few rows, in which the weights' way from memory is what takes time. Internal to
+ * engine/cuda.
+ *
+ * The tensor cores compute (W xᵀ): 16 weight rows are the M of an mma, 8 tokens its N, so that one
+ * token wastes no more than the idle lanes. A lane's part of an operand is 16 contiguous bytes of a
+ * row, of weights and of x alike: the order of K inside a product does not matter as long as both
+ * sides agree, so row-major INT8 and 16-bit weights need no repacking. INT4 weights are packed
+ * offline into blocks of 64 rows x 128 inputs, contiguous in memory together with their scales and
+ * zero points, nibbles in the order in which they are expanded.
+ *
+ * Four warps form a block of threads: wn of them side by side along the rows, the others share out
+ * K. Weights and x stream through a ring of cp.async stages. All tiles' steps along K are dealt out
+ * evenly over as many blocks as the GPU holds at once (stream-K), so that every SM reads the same
+ * number of bytes whatever the shape; a tile that several blocks share is added up by the one that
+ * comes last, always in the order of K. Results do not depend on timing.
+ *
+ * INT4 with 16-bit x: nibbles become 128 + q (BF16) or 1024 + q (FP16) by one LOP3, less the offset
+ * and the zero point by one subtraction, exactly; a group's products are added in float and scaled
+ * after, so scales keep their precision. With INT8 x the same in int32.
+ */
+#ifndef BT_ENGINE_CUDA_LINEAR_SKINNY_CUH
+#define BT_ENGINE_CUDA_LINEAR_SKINNY_CUH
+
+#include "engine/cuda/linear_parts.cuh"
+
+namespace skinny
+{
+
+constexpr int WARPS = 4;
+constexpr int THREADS = 32 * WARPS;
+
+/* What is read by the kernel, by value. */
+struct args {
+    const uint8_t *w;
+    const float *w_scale; /* [N]: W8 */
+    const float *bias;    /* [N]; null: none */
+    const uint8_t *x;     /* [M, K] */
+    const float *x_scale; /* [M]; null: x_one */
+    float x_one;
+    struct linear_y y;
+    int32_t m, n_out, n_in;
+    int32_t row_tiles, tok_tiles, steps; /* steps of all warps' chunks along K */
+    int32_t wn;                          /* warps along the rows: 4, 2, 1 */
+    int32_t stages;                      /* of the ring: 3 .. 6 */
+    int32_t block_bytes;                 /* of one warp's weights of one stage */
+    int32_t groups;                      /* W4: groups in a chunk: 1, 2, 4 */
+    bool zero;                           /* W4: there are zero points */
+    uint4 *partial;                      /* [blocks of threads][2][fragments][threads] */
+    int32_t *arrived;                    /* [tiles], zero before and after */
+};
+
+enum kind { W16A16, W8A16, W4A16, W8A8, W4A8 };
+
+template <kind KIND> struct shape_of;
+template <> struct shape_of<W16A16> {
+    static constexpr int RB = 2, KC = 64, X_BYTES = 128;
+};
+template <> struct shape_of<W8A16> {
+    static constexpr int RB = 2, KC = 128, X_BYTES = 256;
+};
+template <> struct shape_of<W4A16> {
+    static constexpr int RB = 4, KC = 128, X_BYTES = 256;
+};
+template <> struct shape_of<W8A8> {
+    static constexpr int RB = 2, KC = 128, X_BYTES = 128;
+};
+template <> struct shape_of<W4A8> {
+    static constexpr int RB = 4, KC = 128, X_BYTES = 128;
+};
+
+/* Bytes of one warp's weights of one stage, scales apart: the same for every kind. */
+constexpr int Q_BYTES = 4096;
+
+/* ---- instructions ---- */
+
+__device__ __forceinline__ uint32_t smem_of(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+__device__ __forceinline__ void copy_16(uint32_t dst, const void *src, bool valid, uint64_t policy)
+{
+    int32_t bytes = valid ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(dst),
+                 "l"(src), "r"(bytes), "l"(policy)
+                 : "memory");
+}
+
+__device__ __forceinline__ void copy_x16(uint32_t dst, const void *src, bool valid)
+{
+    int32_t bytes = valid ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(bytes)
+                 : "memory");
+}
+
+__device__ __forceinline__ void copy_x8(uint32_t dst, const void *src, bool valid)
+{
+    int32_t bytes = valid ? 8 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(dst), "l"(src), "r"(bytes)
+                 : "memory");
+}
+
+__device__ __forceinline__ void commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Until all but the newest `left` groups have come. */
+__device__ __forceinline__ void wait_groups(int32_t left)
+{
+    switch (left) {
+    case 1:
+        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        break;
+    case 2:
+        asm volatile("cp.async.wait_group 2;" ::: "memory");
+        break;
+    case 3:
+        asm volatile("cp.async.wait_group 3;" ::: "memory");
+        break;
+    default:
+        asm volatile("cp.async.wait_group 4;" ::: "memory");
+        break;
+    }
+}
+
+__device__ __forceinline__ uint4 load_16(uint32_t at)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(at));
+    return v;
+}
+
+__device__ __forceinline__ uint2 load_8(uint32_t at)
+{
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
+    return v;
+}
+
+__device__ __forceinline__ void store_16(uint32_t at, uint4 v)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z),
+                 "r"(v.w)
+                 : "memory");
+}
+
+/* (a & b) | c */
+__device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+
+/* ---- numbers: how each pair of types multiplies ---- */
+
+struct bf16_t {
+    static constexpr uint32_t MAGIC = 0x43004300u; /* 128: seven bits of fraction hold a number */
+    static __device__ __forceinline__ uint32_t sub(uint32_t a, uint32_t b)
+    {
+        __nv_bfloat162 r = __hsub2(*(__nv_bfloat162 *)&a, *(__nv_bfloat162 *)&b);
+        return *(uint32_t *)&r;
+    }
+    /* 128 + 8 + zero, twice: exact. */
+    static __device__ __forceinline__ uint32_t offset(int32_t zero)
+    {
+        __nv_bfloat162 r = __float2bfloat162_rn((float)(136 + zero));
+        return *(uint32_t *)&r;
+    }
+    /* Four signed bytes; 128 + the low seven bits, less 128 or 256 by the sign. */
+    static __device__ __forceinline__ void bytes(uint32_t w, uint32_t &lo, uint32_t &hi)
+    {
+        uint32_t u = __byte_perm(w, 0, 0x4140);
+        uint32_t v = __byte_perm(w, 0, 0x4342);
+        lo = sub(and_or(u, 0x007f007fu, MAGIC), and_or(u, 0x00800080u, MAGIC));
+        hi = sub(and_or(v, 0x007f007fu, MAGIC), and_or(v, 0x00800080u, MAGIC));
+    }
+    static __device__ __forceinline__ void mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                               uint32_t a3, uint32_t b0, uint32_t b1)
+    {
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                     "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    }
+};
+
+struct f16_t {
+    static constexpr uint32_t MAGIC = 0x64006400u; /* 1024: ten bits of fraction */
+    static __device__ __forceinline__ uint32_t sub(uint32_t a, uint32_t b)
+    {
+        __half2 r = __hsub2(*(__half2 *)&a, *(__half2 *)&b);
+        return *(uint32_t *)&r;
+    }
+    static __device__ __forceinline__ uint32_t offset(int32_t zero)
+    {
+        __half2 r = __float2half2_rn((float)(1032 + zero));
+        return *(uint32_t *)&r;
+    }
+    /* 1024 + 128 + q, less 1152. */
+    static __device__ __forceinline__ void bytes(uint32_t w, uint32_t &lo, uint32_t &hi)
+    {
+        uint32_t u = w ^ 0x80808080u;
+        lo = sub(__byte_perm(u, MAGIC, 0x7150), 0x64806480u);
+        hi = sub(__byte_perm(u, MAGIC, 0x7352), 0x64806480u);
+    }
+    static __device__ __forceinline__ void mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                               uint32_t a3, uint32_t b0, uint32_t b1)
+    {
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                     "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    }
+};
+
+__device__ __forceinline__ void mma_int8(int32_t (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                         uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ uint32_t word_of(const uint4 &v, int i)
+{
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+/* ---- one stage of one warp ---- */
+
+/* Sums of a tile: [16-row blocks][8-token blocks][4], int32 where products stay whole. */
+template <kind KIND> struct sum_of {
+    using type = float;
+};
+template <> struct sum_of<W8A8> {
+    using type = int32_t;
+};
+
+/* 16-bit or INT8 numbers on both sides, as they are. */
+template <kind KIND, class T, int NT, class Sum>
+__device__ __forceinline__ void multiply_plain(Sum (&acc)[shape_of<KIND>::RB][NT][4], uint32_t w,
+                                               uint32_t x, int lane)
+{
+    constexpr int RB = shape_of<KIND>::RB;
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+        uint4 xf[NT];
+#pragma unroll
+        for (int t = 0; t < NT; t++) {
+            xf[t] = load_16(x + (uint32_t)((c * NT + t) * 32 + lane) * 16);
+        }
+#pragma unroll
+        for (int r = 0; r < RB; r++) {
+            uint4 a = load_16(w + (uint32_t)(((r * 2 + 0) * 2 + c) * 32 + lane) * 16);
+            uint4 b = load_16(w + (uint32_t)(((r * 2 + 1) * 2 + c) * 32 + lane) * 16);
+#pragma unroll
+            for (int t = 0; t < NT; t++) {
+                if constexpr (KIND == W8A8) {
+                    mma_int8(acc[r][t], a.x, b.x, a.y, b.y, xf[t].x, xf[t].y);
+                    mma_int8(acc[r][t], a.z, b.z, a.w, b.w, xf[t].z, xf[t].w);
+                } else {
+                    T::mma(acc[r][t], a.x, b.x, a.y, b.y, xf[t].x, xf[t].y);
+                    T::mma(acc[r][t], a.z, b.z, a.w, b.w, xf[t].z, xf[t].w);
+                }
+            }
+        }
+    }
+}
+
+/* INT8 weights, 16-bit x: a piece of 16 weights meets two of 8 inputs. */
+template <class T, int NT>
+__device__ __forceinline__ void multiply_w8a16(float (&acc)[shape_of<W8A16>::RB][NT][4], uint32_t w,
+                                               uint32_t x, int lane)
+{
+    constexpr int RB = shape_of<W8A16>::RB;
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+        uint4 xf[2][NT];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+#pragma unroll
+            for (int t = 0; t < NT; t++) {
+                xf[h][t] = load_16(x + (uint32_t)(((c * 2 + h) * NT + t) * 32 + lane) * 16);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < RB; r++) {
+            uint4 a = load_16(w + (uint32_t)(((r * 2 + 0) * 2 + c) * 32 + lane) * 16);
+            uint4 b = load_16(w + (uint32_t)(((r * 2 + 1) * 2 + c) * 32 + lane) * 16);
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                uint32_t a0, a1, a2, a3, b0, b1, b2, b3;
+                T::bytes(h == 0 ? a.x : a.z, a0, a1);
+                T::bytes(h == 0 ? a.y : a.w, a2, a3);
+                T::bytes(h == 0 ? b.x : b.z, b0, b1);
+                T::bytes(h == 0 ? b.y : b.w, b2, b3);
+#pragma unroll
+                for (int t = 0; t < NT; t++) {
+                    T::mma(acc[r][t], a0, b0, a1, b1, xf[h][t].x, xf[h][t].y);
+                    T::mma(acc[r][t], a2, b2, a3, b3, xf[h][t].z, xf[h][t].w);
+                }
+            }
+        }
+    }
+}
+
+/* The scales (as two halves: row g, row g + 8) and zero points of a row block in a group. */
+struct w4_group {
+    float scale[2];
+    int32_t zero[2];
+};
+
+__device__ __forceinline__ w4_group load_group(uint32_t w, int32_t groups, bool zero, int group,
+                                               int r, int lane)
+{
+    uint32_t at = w + Q_BYTES + (uint32_t)(group * 128 + (lane / 4) * 16 + r * 4);
+    uint32_t pair;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(pair) : "r"(at));
+    float2 s = __half22float2(*(__half2 *)&pair);
+    w4_group g = {{s.x, s.y}, {0, 0}};
+    if (zero) {
+        at = w + Q_BYTES + (uint32_t)(groups * 128 + group * 64 + (lane / 4) * 8 + r * 2);
+        int16_t two;
+        asm volatile("ld.shared.s16 %0, [%1];" : "=h"(two) : "r"(at));
+        g.zero[0] = (int8_t)(two & 0xff);
+        g.zero[1] = two >> 8;
+    }
+    return g;
+}
+
+template <class T, int NT>
+__device__ __forceinline__ void multiply_w4a16(float (&acc)[shape_of<W4A16>::RB][NT][4], uint32_t w,
+                                               uint32_t x, int32_t groups, bool zero, int lane)
+{
+    constexpr int RB = shape_of<W4A16>::RB;
+    constexpr int PART = NT < 4 ? NT : 4; /* tokens whose inputs fit in registers */
+#pragma unroll
+    for (int t0 = 0; t0 < NT; t0 += PART) {
+        uint4 xf[4][PART];
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+#pragma unroll
+            for (int t = 0; t < PART; t++) {
+                xf[c][t] = load_16(x + (uint32_t)((c * NT + t0 + t) * 32 + lane) * 16);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < RB; r++) {
+            uint4 a = load_16(w + (uint32_t)((r * 2 + 0) * 32 + lane) * 16);
+            uint4 b = load_16(w + (uint32_t)((r * 2 + 1) * 32 + lane) * 16);
+            float sum[PART][4] = {};
+            w4_group g = load_group(w, groups, zero, 0, r, lane);
+            uint32_t off_a = T::offset(g.zero[0]);
+            uint32_t off_b = T::offset(g.zero[1]);
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                uint32_t ea[4], eb[4];
+#pragma unroll
+                for (int s = 0; s < 4; s++) {
+                    ea[s] = T::sub(and_or(word_of(a, c) >> 4 * s, 0x000f000fu, T::MAGIC), off_a);
+                    eb[s] = T::sub(and_or(word_of(b, c) >> 4 * s, 0x000f000fu, T::MAGIC), off_b);
+                }
+#pragma unroll
+                for (int t = 0; t < PART; t++) {
+                    T::mma(sum[t], ea[0], eb[0], ea[1], eb[1], xf[c][t].x, xf[c][t].y);
+                    T::mma(sum[t], ea[2], eb[2], ea[3], eb[3], xf[c][t].z, xf[c][t].w);
+                }
+                if (c == 3 || groups == 4 || (groups == 2 && c == 1)) {
+#pragma unroll
+                    for (int t = 0; t < PART; t++) {
+#pragma unroll
+                        for (int i = 0; i < 4; i++) {
+                            acc[r][t0 + t][i] += g.scale[i / 2] * sum[t][i];
+                            sum[t][i] = 0.0f;
+                        }
+                    }
+                    if (c < 3) {
+                        g = load_group(w, groups, zero, groups == 4 ? c + 1 : 1, r, lane);
+                        off_a = T::offset(g.zero[0]);
+                        off_b = T::offset(g.zero[1]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* Nibbles of a word as bytes q - 8 - zero: inputs 0 .. 3, then 4 .. 7. add: four bytes 0x78 - zero.
+ */
+__device__ __forceinline__ void nibbles_int8(uint32_t w, uint32_t add, uint32_t &lo, uint32_t &hi)
+{
+    lo = ((w & 0x0f0f0f0fu) + add) ^ 0x80808080u;
+    hi = ((w >> 4 & 0x0f0f0f0fu) + add) ^ 0x80808080u;
+}
+
+template <int NT>
+__device__ __forceinline__ void multiply_w4a8(float (&acc)[shape_of<W4A8>::RB][NT][4], uint32_t w,
+                                              uint32_t x, int32_t groups, bool zero, int lane)
+{
+    constexpr int RB = shape_of<W4A8>::RB;
+    constexpr int PART = NT < 4 ? NT : 4;
+#pragma unroll
+    for (int t0 = 0; t0 < NT; t0 += PART) {
+        uint4 xf[2][PART];
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+#pragma unroll
+            for (int t = 0; t < PART; t++) {
+                xf[c][t] = load_16(x + (uint32_t)((c * NT + t0 + t) * 32 + lane) * 16);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < RB; r++) {
+            uint4 a = load_16(w + (uint32_t)((r * 2 + 0) * 32 + lane) * 16);
+            uint4 b = load_16(w + (uint32_t)((r * 2 + 1) * 32 + lane) * 16);
+            int32_t sum[PART][4] = {};
+            w4_group g = load_group(w, groups, zero, 0, r, lane);
+            uint32_t add_a = 0x78787878u - 0x01010101u * (uint32_t)g.zero[0];
+            uint32_t add_b = 0x78787878u - 0x01010101u * (uint32_t)g.zero[1];
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                uint32_t a0, a1, b0, b1;
+                nibbles_int8(word_of(a, c), add_a, a0, a1);
+                nibbles_int8(word_of(b, c), add_b, b0, b1);
+#pragma unroll
+                for (int t = 0; t < PART; t++) {
+                    const uint4 &v = xf[c / 2][t];
+                    mma_int8(sum[t], a0, b0, a1, b1, c % 2 == 0 ? v.x : v.z,
+                             c % 2 == 0 ? v.y : v.w);
+                }
+                if (c == 3 || groups == 4 || (groups == 2 && c == 1)) {
+#pragma unroll
+                    for (int t = 0; t < PART; t++) {
+#pragma unroll
+                        for (int i = 0; i < 4; i++) {
+                            acc[r][t0 + t][i] += g.scale[i / 2] * (float)sum[t][i];
+                            sum[t][i] = 0;
+                        }
+                    }
+                    if (c < 3) {
+                        g = load_group(w, groups, zero, groups == 4 ? c + 1 : 1, r, lane);
+                        add_a = 0x78787878u - 0x01010101u * (uint32_t)g.zero[0];
+                        add_b = 0x78787878u - 0x01010101u * (uint32_t)g.zero[1];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* ---- the ring ---- */
+
+/* Where one warp's weights of tile row `row_tile`, chunk `chunk` come from, into `dst`. */
+template <kind KIND>
+__device__ __forceinline__ void fetch_weights(const args &p, uint32_t dst, int32_t row0,
+                                              int32_t chunk, int lane, uint64_t policy)
+{
+    if constexpr (KIND == W4A16 || KIND == W4A8) {
+        int32_t chunks = (p.n_in + 127) / 128;
+        if (row0 >= p.n_out || chunk >= chunks) {
+            return;
+        }
+        const uint8_t *src = p.w + ((int64_t)(row0 / 64) * chunks + chunk) * p.block_bytes;
+#pragma unroll
+        for (int i = 0; i < Q_BYTES / 512; i++) {
+            copy_16(dst + (uint32_t)(i * 32 + lane) * 16, src + (i * 32 + lane) * 16, true, policy);
+        }
+        for (int32_t i = Q_BYTES / 16 + lane; i < p.block_bytes / 16; i += 32) {
+            copy_16(dst + (uint32_t)i * 16, src + i * 16, true, policy);
+        }
+    } else {
+        int64_t row_bytes = (int64_t)p.n_in * (KIND == W16A16 ? 2 : 1);
+        int64_t at = (int64_t)chunk * 128 + (lane % 4) * 16;
+#pragma unroll
+        for (int i = 0; i < 2 * shape_of<KIND>::RB; i++) {
+            int32_t row = row0 + i * 8 + lane / 4;
+            row = row < p.n_out ? row : p.n_out - 1;
+            const uint8_t *src = p.w + row * row_bytes;
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                bool valid = at + c * 64 < row_bytes;
+                copy_16(dst + (uint32_t)((i * 2 + c) * 32 + lane) * 16,
+                        src + (valid ? at + c * 64 : 0), valid, policy);
+            }
+        }
+    }
+}
+
+/* x of `tokens` tokens from tok0 on, all chunks of a step; each chunk [units][NT][32 lanes] x 16 B.
+ */
+template <kind KIND, int NT>
+__device__ __forceinline__ void fetch_x(const args &p, uint32_t dst, int32_t tok0, int32_t step,
+                                        int32_t wk)
+{
+    constexpr int X_BYTES = shape_of<KIND>::X_BYTES;
+    constexpr int PIECE = KIND == W4A8 ? 8 : 16;
+    constexpr int PIECES = X_BYTES / PIECE; /* of a token in a chunk */
+    int32_t tokens = p.m - tok0 < NT * 8 ? p.m - tok0 : NT * 8;
+    int64_t row_bytes = (int64_t)p.n_in * (KIND == W8A8 || KIND == W4A8 ? 1 : 2);
+    int32_t shift = __ffs(PIECES * wk) - 1; /* pieces of a token: a power of two */
+    for (int32_t i = threadIdx.x; i < tokens << shift; i += THREADS) {
+        int32_t token = i >> shift;
+        int32_t j = i - (token << shift);
+        int32_t chunk = j / PIECES;
+        int32_t piece = j % PIECES;
+        int64_t at = (int64_t)step * wk * X_BYTES + (int64_t)j * PIECE;
+        bool valid = at < row_bytes;
+        const uint8_t *src = p.x + (tok0 + token) * row_bytes + (valid ? at : 0);
+        int32_t unit = piece / 4;
+        int32_t lane = piece % 4;
+        uint32_t half = 0;
+        if constexpr (KIND == W8A16) {
+            unit = piece / 8 * 2 + piece % 2;
+            lane = piece / 2 % 4;
+        } else if constexpr (KIND == W4A8) {
+            half = (uint32_t)(unit % 2) * 8;
+            unit /= 2;
+        }
+        uint32_t to = dst + (uint32_t)(chunk * NT * 8 * X_BYTES) +
+                      (uint32_t)((unit * NT + token / 8) * 32 + token % 8 * 4 + lane) * 16 + half;
+        if constexpr (PIECE == 8) {
+            copy_x8(to, src, valid);
+        } else {
+            copy_x16(to, src, valid);
+        }
+    }
+}
+
+/* ---- results ---- */
+
+/* One fragment (16 rows x 8 tokens) of sums to y. */
+template <kind KIND>
+__device__ __forceinline__ void write_fragment(const args &p, int32_t row, int32_t token, uint4 v,
+                                               int lane)
+{
+    uint32_t bits[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int32_t n = row + lane / 4 + i / 2 * 8;
+        int32_t t = token + lane % 4 * 2 + i % 2;
+        if (n < p.n_out && t < p.m) {
+            float sum = KIND == W8A8 ? (float)(int32_t)bits[i] : __uint_as_float(bits[i]);
+            if constexpr (KIND == W8A8 || KIND == W8A16) {
+                sum *= p.w_scale[n];
+            }
+            if constexpr (KIND == W8A8 || KIND == W4A8) {
+                sum *= p.x_scale == nullptr ? p.x_one : p.x_scale[t];
+            }
+            sum = p.bias == nullptr ? sum : sum + p.bias[n];
+            linear_store(p.y, (int64_t)t * p.y.ld + n, sum);
+        }
+    }
+}
+
+template <kind KIND> __device__ __forceinline__ uint4 add_bits(uint4 a, uint4 b)
+{
+    if constexpr (KIND == W8A8) {
+        return make_uint4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+    } else {
+        return make_uint4(__float_as_uint(__uint_as_float(a.x) + __uint_as_float(b.x)),
+                          __float_as_uint(__uint_as_float(a.y) + __uint_as_float(b.y)),
+                          __float_as_uint(__uint_as_float(a.z) + __uint_as_float(b.z)),
+                          __float_as_uint(__uint_as_float(a.w) + __uint_as_float(b.w)));
+    }
+}
+
+template <class Sum> __device__ __forceinline__ uint4 bits_of(const Sum (&v)[4])
+{
+    static_assert(sizeof(Sum) == 4, "a fragment is four words");
+    return *(const uint4 *)&v;
+}
+
+/* ---- the kernel ---- */
+
+/* Tiles in units of a step: block b takes [b U / G, (b + 1) U / G). The block that holds unit u: */
+__device__ __forceinline__ int32_t owner_of(int64_t unit, int64_t units, int64_t blocks)
+{
+    return (int32_t)(((unit + 1) * blocks - 1) / units);
+}
+
+template <kind KIND, class T, int NT>
+__global__ void __launch_bounds__(THREADS, 2) skinny_kernel(const __grid_constant__ args p)
+{
+    using Sum = typename sum_of<KIND>::type;
+    constexpr int RB = shape_of<KIND>::RB;
+    constexpr int FRAGMENTS = RB * NT;
+    constexpr int X_BYTES = shape_of<KIND>::X_BYTES;
+    extern __shared__ __align__(128) uint8_t smem[];
+    __shared__ int32_t is_last;
+
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const int32_t wk = WARPS / p.wn;
+    const int32_t warp_n = warp % p.wn;
+    const int32_t warp_k = warp / p.wn;
+    const int32_t chunks = (p.n_in + shape_of<KIND>::KC - 1) / shape_of<KIND>::KC;
+    const uint32_t ring = smem_of(smem);
+    const uint32_t stage_bytes = (uint32_t)(WARPS * p.block_bytes + wk * NT * 8 * X_BYTES);
+    const uint32_t exchange = ring + stage_bytes * (uint32_t)p.stages;
+
+    const int64_t units = (int64_t)p.row_tiles * p.tok_tiles * p.steps;
+    const int64_t first = (int64_t)blockIdx.x * units / gridDim.x;
+    const int32_t count = (int32_t)((int64_t)(blockIdx.x + 1) * units / gridDim.x - first);
+
+    uint64_t policy;
+    if (p.tok_tiles == 1) {
+        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    } else {
+        asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    }
+
+    int32_t fetch_tile = (int32_t)(first / p.steps);
+    int32_t fetch_step = (int32_t)(first % p.steps);
+    int32_t fetched = 0;
+    int32_t fetch_slot = 0;
+    auto fetch = [&]() {
+        if (fetched < count) {
+            uint32_t at = ring + stage_bytes * (uint32_t)fetch_slot;
+            int32_t row0 = (fetch_tile / p.tok_tiles * p.wn + warp_n) * 16 * RB;
+            fetch_weights<KIND>(p, at + (uint32_t)(warp * p.block_bytes), row0,
+                                fetch_step * wk + warp_k, lane, policy);
+            fetch_x<KIND, NT>(p, at + (uint32_t)(WARPS * p.block_bytes),
+                              fetch_tile % p.tok_tiles * NT * 8, fetch_step, wk);
+            fetched++;
+            fetch_slot = fetch_slot + 1 == p.stages ? 0 : fetch_slot + 1;
+            if (++fetch_step == p.steps) {
+                fetch_step = 0;
+                fetch_tile++;
+            }
+        }
+        commit();
+    };
+    for (int32_t s = 0; s + 1 < p.stages; s++) {
+        fetch();
+    }
+
+    Sum acc[RB][NT][4] = {};
+    int32_t tile = (int32_t)(first / p.steps);
+    int32_t step = (int32_t)(first % p.steps);
+    int32_t begin = step; /* of this block's part of the tile */
+    int32_t slot = 0;
+    for (int32_t i = 0; i < count; i++) {
+        wait_groups(p.stages - 2);
+        __syncthreads();
+        fetch();
+        const int32_t row0 = (tile / p.tok_tiles * p.wn + warp_n) * 16 * RB;
+        const uint32_t w = ring + stage_bytes * (uint32_t)slot + (uint32_t)(warp * p.block_bytes);
+        const uint32_t x = ring + stage_bytes * (uint32_t)slot +
+                           (uint32_t)(WARPS * p.block_bytes + warp_k * NT * 8 * X_BYTES);
+        slot = slot + 1 == p.stages ? 0 : slot + 1;
+        if (row0 < p.n_out && step * wk + warp_k < chunks) {
+            if constexpr (KIND == W4A16) {
+                multiply_w4a16<T, NT>(acc, w, x, p.groups, p.zero, lane);
+            } else if constexpr (KIND == W4A8) {
+                multiply_w4a8<NT>(acc, w, x, p.groups, p.zero, lane);
+            } else if constexpr (KIND == W8A16) {
+                multiply_w8a16<T, NT>(acc, w, x, lane);
+            } else {
+                multiply_plain<KIND, T, NT>(acc, w, x, lane);
+            }
+        }
+        step++;
+        if (step < p.steps && i + 1 < count) {
+            continue;
+        }
+
+        /* The block's part of a tile is done. Fragment f of the tile's row strip warp_n is handled
+         * by the warp f % wk of it. */
+        const int32_t tok0 = tile % p.tok_tiles * NT * 8;
+        const bool whole = begin == 0 && step == p.steps;
+        uint4 *mine = p.partial + ((int64_t)blockIdx.x * 2 + (begin == 0)) * FRAGMENTS * THREADS +
+                      warp_n * FRAGMENTS * 32 + lane;
+        auto emit = [&](int f, uint4 v) {
+            if (whole) {
+                write_fragment<KIND>(p, row0 + f / NT * 16, tok0 + f % NT * 8, v, lane);
+            } else {
+                __stcg(mine + f * 32, v);
+            }
+        };
+        if (wk == 1) {
+#pragma unroll
+            for (int f = 0; f < FRAGMENTS; f++) {
+                emit(f, bits_of(acc[f / NT][f % NT]));
+            }
+        } else {
+            __syncthreads();
+            uint32_t at = exchange + (uint32_t)(warp * FRAGMENTS * 32 + lane) * 16;
+#pragma unroll
+            for (int f = 0; f < FRAGMENTS; f++) {
+                store_16(at + (uint32_t)f * 512, bits_of(acc[f / NT][f % NT]));
+            }
+            __syncthreads();
+            for (int f = warp_k; f < FRAGMENTS; f += wk) {
+                at = exchange + (uint32_t)((warp_n * FRAGMENTS + f) * 32 + lane) * 16;
+                uint4 v = load_16(at);
+                for (int32_t k = 1; k < wk; k++) {
+                    at += (uint32_t)(p.wn * FRAGMENTS * 512);
+                    v = add_bits<KIND>(v, load_16(at));
+                }
+                emit(f, v);
+            }
+        }
+        if (!whole) {
+            const int64_t unit0 = (int64_t)tile * p.steps;
+            const int32_t from = owner_of(unit0, units, gridDim.x);
+            const int32_t to = owner_of(unit0 + p.steps - 1, units, gridDim.x);
+            __threadfence();
+            __syncthreads();
+            if (threadIdx.x == 0) {
+                is_last = atomicAdd(&p.arrived[tile], 1) == to - from;
+                if (is_last != 0) {
+                    p.arrived[tile] = 0;
+                }
+            }
+            __syncthreads();
+            if (is_last != 0) {
+                __threadfence();
+                for (int f = warp_k; f < FRAGMENTS; f += wk) {
+                    int64_t at = (int64_t)warp_n * FRAGMENTS * 32 + f * 32 + lane;
+                    /* The first part begins at 0 and lies in its block's second place. */
+                    uint4 v =
+                        __ldcg(p.partial + ((int64_t)from * 2 + 1) * FRAGMENTS * THREADS + at);
+                    for (int32_t b = from + 1; b <= to; b++) {
+                        v = add_bits<KIND>(
+                            v, __ldcg(p.partial + (int64_t)b * 2 * FRAGMENTS * THREADS + at));
+                    }
+                    write_fragment<KIND>(p, row0 + f / NT * 16, tok0 + f % NT * 8, v, lane);
+                }
+            }
+        }
+#pragma unroll
+        for (int f = 0; f < FRAGMENTS; f++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                acc[f / NT][f % NT][j] = 0;
+            }
+        }
+        begin = 0;
+        if (step == p.steps) {
+            step = 0;
+            tile++;
+        }
+    }
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/* ---- launching ---- */
+
+constexpr int32_t STATIC_BYTES = 256;
+
+/* Launches, or returns false when the GPU's shared memory or the workspaces do not suffice. */
+template <kind KIND, class T, int NT>
+bool launch(args p, const struct linear_skinny_place &at, cudaStream_t stream)
+{
+    constexpr int FRAGMENTS = shape_of<KIND>::RB * NT;
+    const int32_t wk = WARPS / p.wn;
+    const int32_t row_tile = p.wn * 16 * shape_of<KIND>::RB;
+    const int32_t step = shape_of<KIND>::KC * wk;
+    p.row_tiles = (p.n_out + row_tile - 1) / row_tile;
+    p.tok_tiles = (p.m + NT * 8 - 1) / (NT * 8);
+    p.steps = (p.n_in + step - 1) / step;
+    const int32_t exchange = wk > 1 ? WARPS * FRAGMENTS * 512 : 0;
+    const int32_t stage = WARPS * p.block_bytes + wk * NT * 8 * shape_of<KIND>::X_BYTES;
+    /* A block of threads takes 1 KB for itself; STATIC_BYTES are the kernel's own. */
+    int32_t per_sm = 2;
+    p.stages = ((at.smem_block + 1024) / 2 - 1024 - STATIC_BYTES - exchange) / stage;
+    if (p.stages < 3) {
+        per_sm = 1;
+        p.stages = (at.smem_block - STATIC_BYTES - exchange) / stage;
+    }
+    p.stages = p.stages > 6 ? 6 : p.stages;
+    const int64_t units = (int64_t)p.row_tiles * p.tok_tiles * p.steps;
+    int64_t blocks = (int64_t)at.n_sms * per_sm;
+    blocks = blocks < units ? blocks : units;
+    const int64_t partial = blocks * 2 * FRAGMENTS * THREADS * 16;
+    if (p.stages < 3 || partial > at.partial_bytes || units > INT32_MAX ||
+        (int64_t)p.row_tiles * p.tok_tiles > at.n_arrived) {
+        return false;
+    }
+    p.partial = (uint4 *)at.partial;
+    p.arrived = at.arrived;
+    static bool allowed = false;
+    if (!allowed) {
+        (void)cudaFuncSetAttribute(skinny_kernel<KIND, T, NT>,
+                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   at.smem_block - STATIC_BYTES);
+        allowed = true;
+    }
+    skinny_kernel<KIND, T, NT>
+        <<<(unsigned)blocks, THREADS, (size_t)(p.stages * stage + exchange), stream>>>(p);
+    return true;
+}
+
+/* By the fewest tokens that hold m. */
+template <kind KIND, class T>
+bool launch_for(const args &p, const struct linear_skinny_place &at, cudaStream_t stream)
+{
+    return p.m <= 8    ? launch<KIND, T, 1>(p, at, stream)
+           : p.m <= 16 ? launch<KIND, T, 2>(p, at, stream)
+           : p.m <= 32 ? launch<KIND, T, 4>(p, at, stream)
+                       : launch<KIND, T, 8>(p, at, stream);
+}
+
+} // namespace skinny
+
+bool linear_skinny_16(const skinny::args &p, bool bf16, const struct linear_skinny_place &at,
+                      cudaStream_t stream);
+bool linear_skinny_w8a16(const skinny::args &p, bool bf16, const struct linear_skinny_place &at,
+                         cudaStream_t stream);
+bool linear_skinny_w4a16(const skinny::args &p, bool bf16, const struct linear_skinny_place &at,
+                         cudaStream_t stream);
+
+#endif
