@@ -21,9 +21,13 @@ enum {
 enum kernel {
     KERNEL_CUBLAS,  /* cuBLAS on the numbers as they are, or expanded to 16 bits */
     KERNEL_GENERAL, /* linear_general_int8 */
-    KERNEL_WIDE,    /* linear_skinny with 4, 2, 1 warps along the rows */
+    KERNEL_WIDE,    /* linear_skinny with K shared out among 1, 2, 4 warps */
     KERNEL_SQUARE,
     KERNEL_DEEP,
+    KERNEL_WGMMA_1, /* linear_wgmma with 1, 2 halves */
+    KERNEL_WGMMA_2,
+    KERNEL_CLUSTER_1, /* by clusters */
+    KERNEL_CLUSTER_2,
     KERNELS,
 };
 
@@ -74,8 +78,11 @@ static enum bt_code blas_fail(cublasStatus_t rc, const char *call, int line, str
 static enum bt_code create_parts(struct bt_cuda_gemm *g, struct bt_error *err)
 {
     BLAS_TRY(cublasCreate(&g->blas), err);
+    /* By default a split K may be added up in 16 bits. */
+    BLAS_TRY(cublasSetMathMode(g->blas, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), err);
     BT_TRY(bt_cuda_arena_take(g->o.arena, CUBLAS_BYTES, &g->blas_workspace, err));
     struct linear_skinny_place *at = &g->place;
+    at->cc = g->o.device->cc;
     at->n_sms = g->o.device->n_sms;
     at->smem_block = g->o.device->smem_optin;
     at->partial_bytes = (int64_t)at->n_sms * 2 * BLOCK_PARTIAL;
@@ -161,8 +168,30 @@ static int32_t bucket_rows(const struct bt_cuda_gemm *g, int32_t b)
     return 1 << b < g->o.max_rows ? 1 << b : g->o.max_rows;
 }
 
-static bool can_run(enum kernel k, const struct bt_cuda_linear *l)
+/* Warps of linear_skinny that share out K; 0: another kernel. */
+static int32_t skinny_wk(enum kernel k)
 {
+    return k == KERNEL_WIDE ? 1 : k == KERNEL_SQUARE ? 2 : k == KERNEL_DEEP ? 4 : 0;
+}
+
+/* Halves of linear_wgmma; 0: another kernel. */
+static int32_t wgmma_halves(enum kernel k)
+{
+    return k == KERNEL_WGMMA_1 || k == KERNEL_CLUSTER_1   ? 1
+           : k == KERNEL_WGMMA_2 || k == KERNEL_CLUSTER_2 ? 2
+                                                          : 0;
+}
+
+static bool is_cluster(enum kernel k)
+{
+    return k == KERNEL_CLUSTER_1 || k == KERNEL_CLUSTER_2;
+}
+
+static bool can_run(const struct bt_cuda_gemm *g, enum kernel k, const struct bt_cuda_linear *l,
+                    int32_t m)
+{
+    struct linear_y y;
+    memset(&y, 0, sizeof y);
     switch (k) {
     case KERNEL_CUBLAS:
         return true;
@@ -171,21 +200,32 @@ static bool can_run(enum kernel k, const struct bt_cuda_linear *l)
     case KERNEL_WIDE:
     case KERNEL_SQUARE:
     case KERNEL_DEEP:
-        return linear_is_skinny(l);
+        return linear_is_skinny(l) &&
+               linear_skinny(l, g->bf16, skinny_wk(k), NULL, NULL, m, y, &g->place, true, 0);
+    case KERNEL_WGMMA_1:
+    case KERNEL_WGMMA_2:
+    case KERNEL_CLUSTER_1:
+    case KERNEL_CLUSTER_2:
+        return linear_wgmma(l, g->bf16, wgmma_halves(k), is_cluster(k), NULL, m, y, &g->place, true,
+                            0);
     case KERNELS:
         break;
     }
     return false;
 }
 
-/* The choice without measurements. */
-static enum kernel by_rule(const struct bt_cuda_linear *l, int32_t m)
+/* The choice without measurements: what the H200 chose, roughly. */
+static enum kernel by_rule(const struct bt_cuda_gemm *g, const struct bt_cuda_linear *l, int32_t m)
 {
-    if (linear_is_skinny(l)) {
-        int32_t up_to = l->weights == BT_CUDA_W16 ? 16 : l->weights == BT_CUDA_W8 ? 64 : 256;
-        return m > up_to ? KERNEL_CUBLAS : l->n_out < 8192 && m <= 16 ? KERNEL_DEEP : KERNEL_WIDE;
+    int32_t up_to = l->weights == BT_CUDA_W16 ? 0 : l->weights == BT_CUDA_W8 ? 16 : 128;
+    enum kernel k = l->n_out < 8192 && m <= 16 ? KERNEL_DEEP : KERNEL_WIDE;
+    if (m <= 256 && can_run(g, KERNEL_WGMMA_2, l, m)) {
+        return m > 32 ? KERNEL_CLUSTER_1 : KERNEL_WGMMA_2;
     }
-    return can_run(KERNEL_GENERAL, l) && m <= 16 ? KERNEL_GENERAL : KERNEL_CUBLAS;
+    if (m <= up_to && can_run(g, k, l, m)) {
+        return k;
+    }
+    return m <= 16 && can_run(g, KERNEL_GENERAL, l, m) ? KERNEL_GENERAL : KERNEL_CUBLAS;
 }
 
 static bool alike(const struct bt_cuda_linear *a, const struct bt_cuda_linear *b)
@@ -211,7 +251,7 @@ static enum bt_code add_shape(struct bt_cuda_gemm *g, struct bt_cuda_linear *l,
     if (i == g->n_shapes) {
         g->n_shapes++;
         for (int32_t b = 0; b < BUCKETS; b++) {
-            s->choice[b] = by_rule(l, 1 << b);
+            s->choice[b] = by_rule(g, l, 1 << b);
         }
     }
     if (s->n_layers < SHAPE_LAYERS) {
@@ -400,7 +440,7 @@ static enum bt_code gather_scales(const struct bt_linear *const *parts, int32_t 
  * middle. */
 static bool is_packable(const struct bt_cuda_linear *l, const struct host_scales *h)
 {
-    if (l->weights != BT_CUDA_W4 || linear_packed_group(l->n_in, l->group, l->n_groups) == 0) {
+    if (l->weights != BT_CUDA_W4 || linear_packed_group(l) == 0) {
         return false;
     }
     size_t n = (size_t)l->n_out * (size_t)l->n_groups;
@@ -431,7 +471,7 @@ static enum bt_code load_packed(struct bt_cuda_gemm *g, struct bt_cuda_arena *ar
                                 int32_t n_parts, const struct host_scales *h,
                                 struct bt_cuda_linear *l, struct bt_error *err)
 {
-    int32_t group = linear_packed_group(l->n_in, l->group, l->n_groups);
+    int32_t group = linear_packed_group(l);
     int64_t n_scales = (int64_t)l->n_out * l->n_groups;
     bool has_zero = h->zero != NULL;
     void *q = NULL;
@@ -599,7 +639,7 @@ static enum bt_code random_weights(struct bt_cuda_gemm *g, struct bt_cuda_arena 
         linear_random_int8((int8_t *)l->w, n, seed, 0);
         break;
     case BT_CUDA_W4: {
-        int32_t group = linear_packed_group(l->n_in, l->group, l->n_groups);
+        int32_t group = linear_packed_group(l);
         l->packed = group > 0;
         l->group = l->packed ? group : l->group;
         int64_t bytes = l->packed ? linear_packed_bytes(l->n_out, l->n_in, group, false)
@@ -681,16 +721,16 @@ static size_t y_bytes(const struct job *j, int64_t elements)
     return (size_t)elements * (j->y.f32 ? 4 : 2);
 }
 
-/* y[:, n0 .. n0 + rows - 1] = x wᵀ + bias for w [rows, K] of the compute type. */
+/* y[:, n0 .. n0 + rows - 1] = x wᵀ for w [rows, K] of the compute type. */
 static enum bt_code blas_16(struct bt_cuda_gemm *g, const struct job *j, int32_t n0, int32_t rows,
                             const void *w, struct bt_error *err)
 {
     const struct bt_cuda_linear *l = j->l;
     float one = 1.0f;
-    float beta = l->bias == NULL ? 0.0f : 1.0f; /* y holds the bias */
+    float zero = 0.0f;
     cudaDataType_t t = type_16(g->bf16);
     BLAS_TRY(cublasGemmEx(g->blas, CUBLAS_OP_T, CUBLAS_OP_N, rows, j->m, l->n_in, &one, w, t,
-                          l->n_in, j->x16, t, l->n_in, &beta, (char *)j->y.p + y_bytes(j, n0),
+                          l->n_in, j->x16, t, l->n_in, &zero, (char *)j->y.p + y_bytes(j, n0),
                           j->y.f32 ? CUDA_R_32F : t, l->n_out, CUBLAS_COMPUTE_32F,
                           CUBLAS_GEMM_DEFAULT),
              err);
@@ -705,15 +745,21 @@ static int32_t at_most(int64_t rows, int32_t n)
     return rows < n ? (int32_t)rows : n;
 }
 
+static void add_bias(const struct job *j)
+{
+    if (j->l->bias != NULL) {
+        linear_add_bias(j->l->bias, j->m, j->y, j->stream);
+    }
+}
+
 /* 16-bit x. */
 static enum bt_code run_blas_16(struct bt_cuda_gemm *g, const struct job *j, struct bt_error *err)
 {
     const struct bt_cuda_linear *l = j->l;
-    if (l->bias != NULL) {
-        linear_fill_bias(l->bias, j->m, j->y, j->stream);
-    }
     if (l->weights == BT_CUDA_W16) {
-        return blas_16(g, j, 0, l->n_out, l->w, err);
+        BT_TRY(blas_16(g, j, 0, l->n_out, l->w, err));
+        add_bias(j);
+        return BT_OK;
     }
     int32_t step = at_most(PANEL_BYTES / ((int64_t)l->n_in * 2), l->n_out);
     for (int32_t n0 = 0; n0 < l->n_out; n0 += step) {
@@ -721,6 +767,7 @@ static enum bt_code run_blas_16(struct bt_cuda_gemm *g, const struct job *j, str
         linear_expand(l, g->bf16, n0, rows, g->panel, j->stream);
         BT_TRY(blas_16(g, j, n0, rows, g->panel, err));
     }
+    add_bias(j);
     return BT_OK;
 }
 
@@ -769,18 +816,21 @@ static enum bt_code run_blas_8(struct bt_cuda_gemm *g, const struct job *j, stru
     return BT_OK;
 }
 
-static bool run_skinny(struct bt_cuda_gemm *g, int32_t wn, const struct job *j)
-{
-    const void *x = j->l->int8_x ? (const void *)j->x8 : j->x16;
-    return linear_skinny(j->l, g->bf16, wn, x, j->x_scale, j->m, j->y, &g->place, j->stream);
-}
-
-/* A kernel that does not fit the GPU's shared memory gives way to cuBLAS. */
 static enum bt_code run_kernel(struct bt_cuda_gemm *g, enum kernel k, const struct job *j,
                                struct bt_error *err)
 {
-    int32_t wn = k == KERNEL_WIDE ? 4 : k == KERNEL_SQUARE ? 2 : k == KERNEL_DEEP ? 1 : 0;
-    if (wn > 0 && run_skinny(g, wn, j)) {
+    if (skinny_wk(k) > 0) {
+        const void *x = j->l->int8_x ? (const void *)j->x8 : j->x16;
+        bool done = linear_skinny(j->l, g->bf16, skinny_wk(k), x, j->x_scale, j->m, j->y, &g->place,
+                                  false, j->stream);
+        BT_ASSERT(done);
+        BT_CUDA_TRY(cudaGetLastError(), err);
+        return BT_OK;
+    }
+    if (wgmma_halves(k) > 0) {
+        bool done = linear_wgmma(j->l, g->bf16, wgmma_halves(k), is_cluster(k), j->x16, j->m, j->y,
+                                 &g->place, false, j->stream);
+        BT_ASSERT(done);
         BT_CUDA_TRY(cudaGetLastError(), err);
         return BT_OK;
     }
@@ -812,11 +862,12 @@ int32_t bt_cuda_linear_kernels(void)
     return KERNELS;
 }
 
-const char *bt_cuda_linear_kernel_name(int32_t kernel, const struct bt_cuda_linear *l)
+const char *bt_cuda_linear_kernel_name(const struct bt_cuda_gemm *g, int32_t kernel,
+                                       const struct bt_cuda_linear *l, int32_t m)
 {
     BT_ASSERT(kernel >= 0 && kernel < KERNELS);
     enum kernel k = (enum kernel)kernel;
-    if (!can_run(k, l)) {
+    if (!can_run(g, k, l, m)) {
         return NULL;
     }
     switch (k) {
@@ -832,6 +883,14 @@ const char *bt_cuda_linear_kernel_name(int32_t kernel, const struct bt_cuda_line
         return "skinny-2x2";
     case KERNEL_DEEP:
         return "skinny-1x4";
+    case KERNEL_WGMMA_1:
+        return "wgmma-128";
+    case KERNEL_WGMMA_2:
+        return "wgmma-256";
+    case KERNEL_CLUSTER_1:
+        return "cluster-128";
+    case KERNEL_CLUSTER_2:
+        return "cluster-256";
     case KERNELS:
         break;
     }
@@ -846,7 +905,8 @@ enum bt_code bt_cuda_linear_run_with(struct bt_cuda_gemm *g, int32_t kernel,
     BT_ASSERT(m > 0 && m <= g->o.max_rows);
     BT_ASSERT(l->int8_x ? x->x8 != NULL : x->x16 != NULL);
     BT_ASSERT(!l->int8_x || l->x_scale > 0.0f || x->x_scale != NULL);
-    BT_ASSERT(kernel >= 0 && kernel < KERNELS && can_run((enum kernel)kernel, l));
+    BT_ASSERT(kernel >= 0 && kernel < KERNELS);
+    BT_ASSERT((uintptr_t)y % 16 == 0);
     struct job j;
     memset(&j, 0, sizeof j);
     j.l = l;
@@ -984,7 +1044,7 @@ static enum bt_code tune_shape(struct bt_cuda_gemm *g, struct bench *b, struct s
         float us[KERNELS] = {};
         float best = 0.0f;
         for (int32_t k = 0; k < KERNELS; k++) {
-            if (hopeless[k] || !can_run((enum kernel)k, l)) {
+            if (hopeless[k] || !can_run(g, (enum kernel)k, l, m)) {
                 continue;
             }
             BT_TRY(measure(g, b, s, (enum kernel)k, m, stream, &us[k], err));
@@ -1036,7 +1096,7 @@ void bt_cuda_gemm_explain(const struct bt_cuda_gemm *g, FILE *f)
         for (int32_t k = 0; k <= bucket_of(g, g->o.max_rows); k++) {
             int32_t m = bucket_rows(g, k);
             (void)fprintf(f, "%-22s %7d %7d %6d  %-16s", what, l->n_out, l->n_in, m,
-                          bt_cuda_linear_kernel_name((int32_t)s->choice[k], l));
+                          bt_cuda_linear_kernel_name(g, (int32_t)s->choice[k], l, m));
             if (s->us[k] > 0.0f) {
                 double seconds = (double)s->us[k] * 1e-6;
                 double flops = 2.0 * m * l->n_out * l->n_in;

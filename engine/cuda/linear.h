@@ -94,17 +94,19 @@ BT_NODISCARD enum bt_code bt_cuda_gemm_tune(struct bt_cuda_gemm *g, struct CUstr
 /* Prints the table of choices: shape, m, kernel, us, GB/s, TFLOP/s. */
 void bt_cuda_gemm_explain(const struct bt_cuda_gemm *g, FILE *f);
 
-/* y [M, N] = x Wᵀ + bias, in stream order; may be captured into a graph. y and x do not overlap;
- * 0 < m <= max_rows. */
+/* y [M, N] = x Wᵀ + bias, in stream order; may be captured into a graph. y and x do not overlap
+ * and are 16-byte aligned; 0 < m <= max_rows. */
 BT_NODISCARD enum bt_code bt_cuda_linear_run(struct bt_cuda_gemm *g, const struct bt_cuda_linear *l,
                                              const struct bt_cuda_x *x, int32_t m, void *y,
                                              enum bt_cuda_y y_type, struct CUstream_st *stream,
                                              struct bt_error *err);
 
 /* For tests and benches: the kernels by number, 0 .. bt_cuda_linear_kernels() - 1. The name is NULL
- * when a kernel cannot run the layer; run_with is bt_cuda_linear_run with a kernel that can. */
+ * when a kernel cannot run the layer with m rows; run_with is bt_cuda_linear_run with one that can.
+ */
 int32_t bt_cuda_linear_kernels(void);
-const char *bt_cuda_linear_kernel_name(int32_t kernel, const struct bt_cuda_linear *l);
+const char *bt_cuda_linear_kernel_name(const struct bt_cuda_gemm *g, int32_t kernel,
+                                       const struct bt_cuda_linear *l, int32_t m);
 BT_NODISCARD enum bt_code bt_cuda_linear_run_with(struct bt_cuda_gemm *g, int32_t kernel,
                                                   const struct bt_cuda_linear *l,
                                                   const struct bt_cuda_x *x, int32_t m, void *y,

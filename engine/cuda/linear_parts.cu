@@ -41,90 +41,120 @@ __global__ void expand_kernel(struct bt_cuda_linear l, int32_t n0, int32_t rows,
     dst[i] = linear_from_f32<T>((float)stored<BITS>(l, n, j) * scale);
 }
 
-/* Where the word of row n, inputs k .. k + 7 lies in the packed layout, and its group's scale and
- * zero point (both for row n): see linear_skinny.cuh. */
+/* The packed layout of INT4 (linear_skinny.cuh): blocks of 64 rows x 128 inputs, row blocks first.
+ * A block holds [8 eights of rows][32 lanes] pieces of 16 bytes, lane 4 r + t of an eight for its
+ * row r; then the scales [groups][8 rows of an eight][8 eights], FP16; then so the zero points, if
+ * any. Word c of a piece holds eight of the inputs 32 c .. 32 c + 31: those that lane's operand of
+ * the tensor cores has. */
 struct packed_place {
-    int64_t word;
-    int64_t scale;
-    int64_t zero;
+    int64_t block; /* its first byte */
+    int32_t word;  /* bytes into the block */
+    int32_t nibble;
+    int32_t scale; /* bytes into the block */
+    int32_t zero;
 };
 
-__host__ __device__ __forceinline__ packed_place place_of(int64_t n, int32_t k, int32_t n_in,
-                                                          int32_t group, int32_t block_bytes)
+__device__ __forceinline__ packed_place place_of(int64_t n, int32_t k, int32_t n_in, int32_t group,
+                                                 bool int8_x, int32_t block_bytes)
 {
-    int64_t chunks = (n_in + 127) / 128;
-    int64_t block = (n / 64 * chunks + k / 128) * block_bytes;
+    int32_t chunks = (n_in + 127) / 128;
     int32_t row = (int32_t)(n % 64);
-    int32_t half = row / 8; /* of 8 rows */
-    int32_t in = k % 128;
-    int32_t lane = row % 8 * 4 + in % 32 / 8;
-    int32_t at_group = in / group;
-    int32_t column = row % 8 * 8 + half;
-    return {block + (half * 32 + lane) * 16 + in / 32 * 4,
-            block + 4096 + at_group * 128 + column * 2,
-            block + 4096 + 128 / group * 128 + at_group * 64 + column};
+    int32_t c = k % 128 / 32;
+    int32_t in = k % 32;
+    /* 16-bit: pairs, four nibbles apart; INT8: quadruples, two apart. */
+    int32_t t = int8_x ? in % 16 / 4 : in % 8 / 2;
+    packed_place at;
+    at.block = (n / 64 * chunks + k / 128) * block_bytes;
+    at.word = (row / 8 * 32 + row % 8 * 4 + t) * 16 + c * 4;
+    at.nibble = int8_x ? in % 4 * 2 + in / 16 : in / 8 + in % 2 * 4;
+    int32_t column = row % 8 * 8 + row / 8;
+    int32_t shift = __ffs(group) - 1; /* a power of two */
+    at.scale = 4096 + (k % 128 >> shift) * 128 + column * 2;
+    at.zero = 4096 + (128 >> shift) * 128 + (k % 128 >> shift) * 64 + column;
+    return at;
 }
 
-/* Which nibble of a word holds input e of 8: pairs four nibbles apart for 16-bit x, quadruples two
- * apart for INT8 x. */
-__device__ __forceinline__ int32_t nibble_of(int32_t e, bool int8_x)
-{
-    return int8_x ? e % 4 * 2 + e / 4 : e % 2 * 4 + e / 2;
-}
-
-/* A thread packs 8 inputs of a row, rows and inputs beyond the matrix as zeros. */
+/* A thread makes one word: it finds its inputs by trying those of the word's 32. */
 __global__ void pack_kernel(struct bt_cuda_linear l, int32_t group, int32_t block_bytes,
                             const uint8_t *q, const float *scale, const int8_t *zero,
                             uint8_t *packed)
 {
     int32_t words = (l.n_in + 127) / 128 * 16;
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    int64_t n = i / words;
-    int32_t k = (int32_t)(i % words) * 8;
-    if (n >= (l.n_out + 63) / 64 * 64) {
+    int64_t n = blockIdx.y * 8 + threadIdx.x / 32;
+    int32_t i = (int32_t)blockIdx.x * 32 + threadIdx.x % 32;
+    if (i >= words) {
         return;
     }
-    bool inside = n < l.n_out && k < l.n_in;
+    int32_t k0 = i / 4 * 32;
+    int32_t t = i % 4;
+    int64_t row_bytes = (l.n_in + 1) / 2;
     uint32_t word = 0;
+    packed_place at = {};
     for (int32_t e = 0; e < 8; e++) {
-        int32_t byte = inside ? q[n * (l.n_in / 2) + (k + e) / 2] : BT_QWEIGHT_ZERO4;
-        word |= (uint32_t)(e % 2 == 0 ? byte & 15 : byte >> 4) << 4 * nibble_of(e, l.int8_x);
+        int32_t k = k0 + (l.int8_x ? e / 4 * 16 + t * 4 + e % 4 : e / 2 * 8 + t * 2 + e % 2);
+        at = place_of(n, k, l.n_in, group, l.int8_x, block_bytes);
+        bool inside = n < l.n_out && k < l.n_in;
+        int32_t byte = inside ? q[n * row_bytes + k / 2] : BT_QWEIGHT_ZERO4;
+        word |= (uint32_t)(k % 2 == 0 ? byte & 15 : byte >> 4) << 4 * at.nibble;
     }
-    packed_place at = place_of(n, k, l.n_in, group, block_bytes);
-    *(uint32_t *)(packed + at.word) = word;
-    if (k % group == 0) {
-        int32_t g = k / l.group < l.n_groups ? k / l.group : l.n_groups - 1;
+    uint8_t *block = packed + at.block;
+    *(uint32_t *)(block + at.word) = word;
+    if (k0 % group == 0 && t == 0) {
+        bool inside = n < l.n_out && k0 < l.n_in;
+        int32_t g = k0 / l.group < l.n_groups ? k0 / l.group : l.n_groups - 1;
         int64_t from = n * l.n_groups + g;
-        *(__half *)(packed + at.scale) = __float2half_rn(inside ? scale[from] : 0.0f);
+        *(__half *)(block + at.scale) = __float2half_rn(inside ? scale[from] : 0.0f);
         if (block_bytes > 4096 + 128 / group * 128) {
-            packed[at.zero] = (uint8_t)(inside && zero != nullptr ? zero[from] : 0);
+            block[at.zero] = (uint8_t)(inside && zero != nullptr ? zero[from] : 0);
         }
     }
 }
 
-template <class T>
+/* A thread makes 8 inputs of a row, which lie in the words of 4 lanes (16-bit x) or of 2 (INT8 x);
+ * rows n0 + 8 blockIdx.y .. */
+template <class T, bool INT8_X>
 __global__ void expand_packed_kernel(struct bt_cuda_linear l, int32_t block_bytes, int32_t n0,
                                      int32_t rows, T *dst)
 {
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    int32_t words = l.n_in / 8;
-    if (i >= (int64_t)rows * words) {
+    int32_t row = (int32_t)blockIdx.y * 8 + threadIdx.x / 32;
+    int32_t k = ((int32_t)blockIdx.x * 32 + threadIdx.x % 32) * 8;
+    if (row >= rows || k >= l.n_in) {
         return;
     }
-    int32_t k = (int32_t)(i % words) * 8;
-    const uint8_t *packed = (const uint8_t *)l.w;
-    packed_place at = place_of(n0 + i / words, k, l.n_in, l.group, block_bytes);
-    uint32_t word = *(const uint32_t *)(packed + at.word);
-    float scale = __half2float(*(const __half *)(packed + at.scale));
-    bool has_zero = block_bytes > 4096 + 128 / l.group * 128;
-    int32_t zero = 8 + (has_zero ? (int8_t)packed[at.zero] : 0);
+    packed_place at = place_of(n0 + row, k, l.n_in, l.group, INT8_X, block_bytes);
+    const uint8_t *block = (const uint8_t *)l.w + at.block;
+    float scale = __half2float(*(const __half *)(block + at.scale));
+    int32_t zero = 8 + (l.packed_zero ? (int8_t)block[at.zero] : 0);
+    constexpr int PER_LANE = INT8_X ? 4 : 2;
     __align__(16) T v[8];
 #pragma unroll
     for (int32_t e = 0; e < 8; e++) {
-        int32_t q = word >> 4 * nibble_of(e, l.int8_x) & 15;
+        uint32_t word = *(const uint32_t *)(block + at.word + e / PER_LANE * 16);
+        int32_t q = word >> 4 * (at.nibble + e % PER_LANE * (INT8_X ? 2 : 4)) & 15;
         v[e] = linear_from_f32<T>((float)(q - zero) * scale);
     }
-    *(uint4 *)(dst + i * 8) = *(const uint4 *)v;
+    *(uint4 *)(dst + (int64_t)row * l.n_in + k) = *(const uint4 *)v;
+}
+
+/* INT8 with a scale a row, K % 8 == 0: likewise. */
+template <class T>
+__global__ void expand_int8_kernel(struct bt_cuda_linear l, int32_t n0, int32_t rows, T *dst)
+{
+    int32_t row = (int32_t)blockIdx.y * 8 + threadIdx.x / 32;
+    int32_t k = ((int32_t)blockIdx.x * 32 + threadIdx.x % 32) * 8;
+    if (row >= rows || k >= l.n_in) {
+        return;
+    }
+    int64_t n = n0 + row;
+    float scale = l.scale[n];
+    uint2 q = *(const uint2 *)((const int8_t *)l.w + n * l.n_in + k);
+    __align__(16) T v[8];
+#pragma unroll
+    for (int32_t e = 0; e < 8; e++) {
+        int8_t one = (int8_t)((e < 4 ? q.x : q.y) >> e % 4 * 8);
+        v[e] = linear_from_f32<T>((float)one * scale);
+    }
+    *(uint4 *)(dst + (int64_t)row * l.n_in + k) = *(const uint4 *)v;
 }
 
 /* Scales of random packed weights; the rest of a block is random bits already. */
@@ -139,27 +169,41 @@ __global__ void packed_scales_kernel(uint8_t *packed, int64_t n_blocks, int32_t 
     }
 }
 
+/* Four columns a thread, one after the other; a block of threads makes a part of one row. */
 template <class Acc>
-__global__ void finish_kernel(const Acc *acc, int32_t m, int32_t n0, int32_t rows,
-                              const float *x_scale, float x_one, const float *w_scale,
-                              const float *bias, struct linear_y y)
+__global__ void finish_kernel(const Acc *acc, int32_t n0, int32_t rows, const float *x_scale,
+                              float x_one, const float *w_scale, const float *bias,
+                              struct linear_y y)
 {
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= (int64_t)m * rows) {
+    int64_t row = blockIdx.x;
+    int32_t j = ((int32_t)blockIdx.y * THREADS + threadIdx.x) * 4;
+    float scale = x_scale == nullptr ? x_one : x_scale[row];
+    if (j + 4 <= rows && rows % 4 == 0 && y.ld % 4 == 0 && n0 % 4 == 0) {
+        int4 bits = *(const int4 *)(acc + row * rows + j);
+        const Acc *v = (const Acc *)&bits;
+        __align__(16) float out[4];
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++) {
+            int32_t n = n0 + j + i;
+            out[i] = (float)v[i] * (w_scale == nullptr ? 1.0f : w_scale[n]) * scale;
+            out[i] = bias == nullptr ? out[i] : out[i] + bias[n];
+        }
+        linear_store_4(y, row * y.ld + n0 + j, out);
         return;
     }
-    int64_t row = i / rows;
-    int32_t n = n0 + (int32_t)(i % rows);
-    float v = (float)acc[i] * (w_scale == nullptr ? 1.0f : w_scale[n]);
-    v *= x_scale == nullptr ? x_one : x_scale[row];
-    linear_store(y, row * y.ld + n, bias == nullptr ? v : v + bias[n]);
+    for (; j < rows && j < (int32_t)(blockIdx.y * THREADS + threadIdx.x) * 4 + 4; j++) {
+        int32_t n = n0 + j;
+        float v = (float)acc[row * rows + j] * (w_scale == nullptr ? 1.0f : w_scale[n]) * scale;
+        linear_store(y, row * y.ld + n, bias == nullptr ? v : v + bias[n]);
+    }
 }
 
-__global__ void fill_bias_kernel(const float *bias, int64_t n, struct linear_y y)
+template <class Y> __global__ void add_bias_kernel(const float *bias, int32_t n_out, Y *y)
 {
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < n) {
-        linear_store(y, i, bias[i % y.ld]);
+    int32_t n = (int32_t)blockIdx.y * THREADS + threadIdx.x;
+    if (n < n_out) {
+        Y *at = y + (int64_t)blockIdx.x * n_out + n;
+        *at = linear_from_f32<Y>((float)*at + bias[n]);
     }
 }
 
@@ -271,9 +315,19 @@ void expand_to(const struct bt_cuda_linear *l, int32_t n0, int32_t rows, void *d
                cudaStream_t stream)
 {
     unsigned blocks = blocks_for((int64_t)rows * l->n_in);
+    dim3 eights((unsigned)(l->n_in + 255) / 256, (unsigned)(rows + 7) / 8);
     if (l->packed) {
-        expand_packed_kernel<T><<<blocks_for((int64_t)rows * l->n_in / 8), THREADS, 0, stream>>>(
-            *l, linear_packed_block_bytes(l->group, l->packed_zero), n0, rows, (T *)dst);
+        int32_t block_bytes = linear_packed_block_bytes(l->group, l->packed_zero);
+        if (l->int8_x) {
+            expand_packed_kernel<T, true>
+                <<<eights, THREADS, 0, stream>>>(*l, block_bytes, n0, rows, (T *)dst);
+        } else {
+            expand_packed_kernel<T, false>
+                <<<eights, THREADS, 0, stream>>>(*l, block_bytes, n0, rows, (T *)dst);
+        }
+    } else if (l->weights == BT_CUDA_W8 && l->n_groups == 1 && l->zero == NULL &&
+               l->n_in % 8 == 0) {
+        expand_int8_kernel<T><<<eights, THREADS, 0, stream>>>(*l, n0, rows, (T *)dst);
     } else if (l->weights == BT_CUDA_W8) {
         expand_kernel<T, 8><<<blocks, THREADS, 0, stream>>>(*l, n0, rows, (T *)dst);
     } else {
@@ -294,15 +348,15 @@ void linear_expand(const struct bt_cuda_linear *l, bool bf16, int32_t n0, int32_
     }
 }
 
-int32_t linear_packed_group(int32_t n_in, int32_t group, int32_t n_groups)
+int32_t linear_packed_group(const struct bt_cuda_linear *l)
 {
-    if (n_in % 8 != 0) {
+    if (l->n_in % (l->int8_x ? 16 : 8) != 0) {
         return 0;
     }
-    if (n_groups == 1) {
+    if (l->n_groups == 1) {
         return 128;
     }
-    return group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : group % 32 == 0 ? 32 : 0;
+    return l->group % 128 == 0 ? 128 : l->group % 64 == 0 ? 64 : l->group % 32 == 0 ? 32 : 0;
 }
 
 int32_t linear_packed_block_bytes(int32_t packed_group, bool zero)
@@ -319,12 +373,12 @@ int64_t linear_packed_bytes(int32_t n_out, int32_t n_in, int32_t packed_group, b
 void linear_pack(const struct bt_cuda_linear *l, const uint8_t *q, const float *scale,
                  const int8_t *zero, void *packed, cudaStream_t stream)
 {
-    int32_t group = linear_packed_group(l->n_in, l->group, l->n_groups);
+    int32_t group = linear_packed_group(l);
     BT_ASSERT(group > 0);
-    int64_t words = (int64_t)((l->n_out + 63) / 64 * 64) * ((l->n_in + 127) / 128 * 16);
-    pack_kernel<<<blocks_for(words), THREADS, 0, stream>>>(
-        *l, group, linear_packed_block_bytes(group, zero != NULL), q, scale, zero,
-        (uint8_t *)packed);
+    dim3 grid((unsigned)((l->n_in + 127) / 128 * 16 + 31) / 32, (unsigned)(l->n_out + 63) / 64 * 8);
+    pack_kernel<<<grid, THREADS, 0, stream>>>(*l, group,
+                                              linear_packed_block_bytes(group, zero != NULL), q,
+                                              scale, zero, (uint8_t *)packed);
 }
 
 void linear_random_packed(void *dst, int64_t bytes, int32_t group, float scale, uint64_t seed,
@@ -341,20 +395,26 @@ void linear_finish(const void *acc, bool acc_f32, int32_t m, int32_t n0, int32_t
                    const float *x_scale, float x_one, const float *w_scale, const float *bias,
                    struct linear_y y, cudaStream_t stream)
 {
-    unsigned blocks = blocks_for((int64_t)m * rows);
+    dim3 blocks((unsigned)m, blocks_for((rows + 3) / 4));
     if (acc_f32) {
-        finish_kernel<float><<<blocks, THREADS, 0, stream>>>((const float *)acc, m, n0, rows,
-                                                             x_scale, x_one, w_scale, bias, y);
+        finish_kernel<float><<<blocks, THREADS, 0, stream>>>((const float *)acc, n0, rows, x_scale,
+                                                             x_one, w_scale, bias, y);
     } else {
-        finish_kernel<int32_t><<<blocks, THREADS, 0, stream>>>((const int32_t *)acc, m, n0, rows,
+        finish_kernel<int32_t><<<blocks, THREADS, 0, stream>>>((const int32_t *)acc, n0, rows,
                                                                x_scale, x_one, w_scale, bias, y);
     }
 }
 
-void linear_fill_bias(const float *bias, int32_t m, struct linear_y y, cudaStream_t stream)
+void linear_add_bias(const float *bias, int32_t m, struct linear_y y, cudaStream_t stream)
 {
-    int64_t n = (int64_t)m * y.ld;
-    fill_bias_kernel<<<blocks_for(n), THREADS, 0, stream>>>(bias, n, y);
+    dim3 blocks((unsigned)m, blocks_for(y.ld));
+    if (y.f32) {
+        add_bias_kernel<<<blocks, THREADS, 0, stream>>>(bias, y.ld, (float *)y.p);
+    } else if (y.bf16) {
+        add_bias_kernel<<<blocks, THREADS, 0, stream>>>(bias, y.ld, (__nv_bfloat16 *)y.p);
+    } else {
+        add_bias_kernel<<<blocks, THREADS, 0, stream>>>(bias, y.ld, (__half *)y.p);
+    }
 }
 
 void linear_general_int8(const struct bt_cuda_linear *l, const int8_t *x, const float *x_scale,

@@ -2,14 +2,15 @@
  * engine/cuda.
  *
  * The tensor cores compute (W xᵀ): 16 weight rows are the M of an mma, 8 tokens its N, so that one
- * token wastes no more than the idle lanes. A lane's part of an operand is 16 contiguous bytes of a
- * row, of weights and of x alike: the order of K inside a product does not matter as long as both
- * sides agree, so row-major INT8 and 16-bit weights need no repacking. INT4 weights are packed
- * offline into blocks of 64 rows x 128 inputs, contiguous in memory together with their scales and
- * zero points, nibbles in the order in which they are expanded.
+ * token wastes no more than the idle lanes. Of row-major INT8 and 16-bit weights a lane's part of
+ * an operand is 16 contiguous bytes of a row, and x is read likewise: the order of K inside a
+ * product does not matter as long as both sides agree, so these weights need no repacking. INT4
+ * weights are packed offline into blocks of 64 rows x 128 inputs, contiguous in memory together
+ * with their scales and zero points, each lane's nibbles in a row and in the order in which they
+ * are expanded.
  *
- * Four warps form a block of threads: wn of them side by side along the rows, the others share out
- * K. Weights and x stream through a ring of cp.async stages. All tiles' steps along K are dealt out
+ * Four warps form a block of threads, side by side along the rows or (wk of them) sharing out K.
+ * Weights and x stream through a ring of cp.async stages. All tiles' steps along K are dealt out
  * evenly over as many blocks as the GPU holds at once (stream-K), so that every SM reads the same
  * number of bytes whatever the shape; a tile that several blocks share is added up by the one that
  * comes last, always in the order of K. Results do not depend on timing.
@@ -40,9 +41,10 @@ struct args {
     struct linear_y y;
     int32_t m, n_out, n_in;
     int32_t row_tiles, tok_tiles, steps; /* steps of all warps' chunks along K */
-    int32_t wn;                          /* warps along the rows: 4, 2, 1 */
+    int32_t wk;                          /* warps that share out K: 1, 2, 4 */
     int32_t stages;                      /* of the ring: 3 .. 6 */
     int32_t block_bytes;                 /* of one warp's weights of one stage */
+    int32_t split;                       /* linear_wgmma.cu: blocks of a cluster; 0: stream-K */
     int32_t groups;                      /* W4: groups in a chunk: 1, 2, 4 */
     bool zero;                           /* W4: there are zero points */
     uint4 *partial;                      /* [blocks of threads][2][fragments][threads] */
@@ -71,6 +73,19 @@ template <> struct shape_of<W4A8> {
 /* Bytes of one warp's weights of one stage, scales apart: the same for every kind. */
 constexpr int Q_BYTES = 4096;
 
+/* x of a chunk lies in shared memory as [pieces of 16 bytes along K][tokens], pieces apart by some
+ * more than the tokens take: rows of 8 tokens are what ldmatrix reads, and four pieces of two
+ * tokens lie in different banks. */
+template <int NT> __host__ __device__ constexpr int piece_stride()
+{
+    return NT * 128 + 32;
+}
+
+template <kind KIND, int NT> __host__ __device__ constexpr int x_chunk_bytes()
+{
+    return shape_of<KIND>::X_BYTES / 16 * piece_stride<NT>();
+}
+
 /* ---- instructions ---- */
 
 __device__ __forceinline__ uint32_t smem_of(const void *p)
@@ -90,13 +105,6 @@ __device__ __forceinline__ void copy_x16(uint32_t dst, const void *src, bool val
 {
     int32_t bytes = valid ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(bytes)
-                 : "memory");
-}
-
-__device__ __forceinline__ void copy_x8(uint32_t dst, const void *src, bool valid)
-{
-    int32_t bytes = valid ? 8 : 0;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(dst), "l"(src), "r"(bytes)
                  : "memory");
 }
 
@@ -133,10 +141,14 @@ __device__ __forceinline__ uint4 load_16(uint32_t at)
     return v;
 }
 
-__device__ __forceinline__ uint2 load_8(uint32_t at)
+/* Four 8 x 8 matrices of 16-bit elements; a lane gives the address of row lane % 8 of matrix
+ * lane / 8. */
+__device__ __forceinline__ uint4 load_matrices(uint32_t at)
 {
-    uint2 v;
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
+    uint4 v;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(at));
     return v;
 }
 
@@ -252,7 +264,8 @@ __device__ __forceinline__ void multiply_plain(Sum (&acc)[shape_of<KIND>::RB][NT
         uint4 xf[NT];
 #pragma unroll
         for (int t = 0; t < NT; t++) {
-            xf[t] = load_16(x + (uint32_t)((c * NT + t) * 32 + lane) * 16);
+            xf[t] = load_16(
+                x + (uint32_t)((c * 4 + lane % 4) * piece_stride<NT>() + (t * 8 + lane / 4) * 16));
         }
 #pragma unroll
         for (int r = 0; r < RB; r++) {
@@ -285,7 +298,8 @@ __device__ __forceinline__ void multiply_w8a16(float (&acc)[shape_of<W8A16>::RB]
         for (int h = 0; h < 2; h++) {
 #pragma unroll
             for (int t = 0; t < NT; t++) {
-                xf[h][t] = load_16(x + (uint32_t)(((c * 2 + h) * NT + t) * 32 + lane) * 16);
+                xf[h][t] = load_16(x + (uint32_t)((c * 8 + lane % 4 * 2 + h) * piece_stride<NT>() +
+                                                  (t * 8 + lane / 4) * 16));
             }
         }
 #pragma unroll
@@ -346,7 +360,8 @@ __device__ __forceinline__ void multiply_w4a16(float (&acc)[shape_of<W4A16>::RB]
         for (int c = 0; c < 4; c++) {
 #pragma unroll
             for (int t = 0; t < PART; t++) {
-                xf[c][t] = load_16(x + (uint32_t)((c * NT + t0 + t) * 32 + lane) * 16);
+                xf[c][t] = load_matrices(x + (uint32_t)((c * 4 + lane / 8) * piece_stride<NT>() +
+                                                        ((t0 + t) * 8 + lane % 8) * 16));
             }
         }
 #pragma unroll
@@ -411,7 +426,8 @@ __device__ __forceinline__ void multiply_w4a8(float (&acc)[shape_of<W4A8>::RB][N
         for (int c = 0; c < 2; c++) {
 #pragma unroll
             for (int t = 0; t < PART; t++) {
-                xf[c][t] = load_16(x + (uint32_t)((c * NT + t0 + t) * 32 + lane) * 16);
+                xf[c][t] = load_matrices(x + (uint32_t)((c * 4 + lane / 8) * piece_stride<NT>() +
+                                                        ((t0 + t) * 8 + lane % 8) * 16));
             }
         }
 #pragma unroll
@@ -491,68 +507,76 @@ __device__ __forceinline__ void fetch_weights(const args &p, uint32_t dst, int32
     }
 }
 
-/* x of `tokens` tokens from tok0 on, all chunks of a step; each chunk [units][NT][32 lanes] x 16 B.
- */
-template <kind KIND, int NT>
+/* x of the tile's tokens, all chunks of a step. */
+template <kind KIND, int NT, int N_THREADS>
 __device__ __forceinline__ void fetch_x(const args &p, uint32_t dst, int32_t tok0, int32_t step,
                                         int32_t wk)
 {
     constexpr int X_BYTES = shape_of<KIND>::X_BYTES;
-    constexpr int PIECE = KIND == W4A8 ? 8 : 16;
-    constexpr int PIECES = X_BYTES / PIECE; /* of a token in a chunk */
+    constexpr int PIECES = X_BYTES / 16; /* of a token in a chunk */
     int32_t tokens = p.m - tok0 < NT * 8 ? p.m - tok0 : NT * 8;
     int64_t row_bytes = (int64_t)p.n_in * (KIND == W8A8 || KIND == W4A8 ? 1 : 2);
     int32_t shift = __ffs(PIECES * wk) - 1; /* pieces of a token: a power of two */
-    for (int32_t i = threadIdx.x; i < tokens << shift; i += THREADS) {
+    for (int32_t i = threadIdx.x; i < tokens << shift; i += N_THREADS) {
         int32_t token = i >> shift;
         int32_t j = i - (token << shift);
-        int32_t chunk = j / PIECES;
-        int32_t piece = j % PIECES;
-        int64_t at = (int64_t)step * wk * X_BYTES + (int64_t)j * PIECE;
+        int64_t at = (int64_t)step * wk * X_BYTES + (int64_t)j * 16;
         bool valid = at < row_bytes;
-        const uint8_t *src = p.x + (tok0 + token) * row_bytes + (valid ? at : 0);
-        int32_t unit = piece / 4;
-        int32_t lane = piece % 4;
-        uint32_t half = 0;
-        if constexpr (KIND == W8A16) {
-            unit = piece / 8 * 2 + piece % 2;
-            lane = piece / 2 % 4;
-        } else if constexpr (KIND == W4A8) {
-            half = (uint32_t)(unit % 2) * 8;
-            unit /= 2;
-        }
-        uint32_t to = dst + (uint32_t)(chunk * NT * 8 * X_BYTES) +
-                      (uint32_t)((unit * NT + token / 8) * 32 + token % 8 * 4 + lane) * 16 + half;
-        if constexpr (PIECE == 8) {
-            copy_x8(to, src, valid);
-        } else {
-            copy_x16(to, src, valid);
-        }
+        copy_x16(dst + (uint32_t)(j / PIECES * x_chunk_bytes<KIND, NT>() +
+                                  j % PIECES * piece_stride<NT>() + token * 16),
+                 p.x + (tok0 + token) * row_bytes + (valid ? at : 0), valid);
     }
 }
 
 /* ---- results ---- */
 
-/* One fragment (16 rows x 8 tokens) of sums to y. */
+/* One fragment (16 rows x 8 tokens) of sums to y. Lanes of four neighbouring rows exchange their
+ * four sums first, so that each has four rows of one token. */
 template <kind KIND>
 __device__ __forceinline__ void write_fragment(const args &p, int32_t row, int32_t token, uint4 v,
                                                int lane)
 {
-    uint32_t bits[4] = {v.x, v.y, v.z, v.w};
+    const bool odd = (lane & 4) != 0;
+    uint32_t r0 = __shfl_xor_sync(0xffffffffu, odd ? v.x : v.y, 4);
+    uint32_t r1 = __shfl_xor_sync(0xffffffffu, odd ? v.z : v.w, 4);
+    v = odd ? make_uint4(r0, v.y, r1, v.w) : make_uint4(v.x, r0, v.z, r1);
+    const bool lower = (lane & 8) != 0;
+    r0 = __shfl_xor_sync(0xffffffffu, lower ? v.x : v.z, 8);
+    r1 = __shfl_xor_sync(0xffffffffu, lower ? v.y : v.w, 8);
+    v = lower ? make_uint4(r0, r1, v.z, v.w) : make_uint4(v.x, v.y, r0, r1);
+
+    const int32_t n = row + (lower ? 8 : 0) + (lane & 16) / 4;
+    const int32_t t = token + lane % 4 * 2 + (odd ? 1 : 0);
+    if (t >= p.m || n >= p.n_out) {
+        return;
+    }
+    const uint32_t bits[4] = {v.x, v.y, v.z, v.w};
+    float x_scale = 1.0f;
+    if constexpr (KIND == W8A8 || KIND == W4A8) {
+        x_scale = p.x_scale == nullptr ? p.x_one : p.x_scale[t];
+    }
+    __align__(16) float sum[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        int32_t n = row + lane / 4 + i / 2 * 8;
-        int32_t t = token + lane % 4 * 2 + i % 2;
-        if (n < p.n_out && t < p.m) {
-            float sum = KIND == W8A8 ? (float)(int32_t)bits[i] : __uint_as_float(bits[i]);
-            if constexpr (KIND == W8A8 || KIND == W8A16) {
-                sum *= p.w_scale[n];
-            }
-            if constexpr (KIND == W8A8 || KIND == W4A8) {
-                sum *= p.x_scale == nullptr ? p.x_one : p.x_scale[t];
-            }
-            sum = p.bias == nullptr ? sum : sum + p.bias[n];
-            linear_store(p.y, (int64_t)t * p.y.ld + n, sum);
+        const int32_t at = n + i < p.n_out ? n + i : n;
+        sum[i] = KIND == W8A8 ? (float)(int32_t)bits[i] : __uint_as_float(bits[i]);
+        if constexpr (KIND == W8A8 || KIND == W8A16) {
+            sum[i] *= p.w_scale[at];
+        }
+        if constexpr (KIND == W8A8 || KIND == W4A8) {
+            sum[i] *= x_scale;
+        }
+        sum[i] = p.bias == nullptr ? sum[i] : sum[i] + p.bias[at];
+    }
+    const int64_t to = (int64_t)t * p.y.ld + n;
+    if (p.n_out % 4 == 0) {
+        linear_store_4(p.y, to, sum);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (n + i < p.n_out) {
+            linear_store(p.y, to + i, sum[i]);
         }
     }
 }
@@ -583,24 +607,32 @@ __device__ __forceinline__ int32_t owner_of(int64_t unit, int64_t units, int64_t
     return (int32_t)(((unit + 1) * blocks - 1) / units);
 }
 
+/* Blocks of threads that an SM may hold: what the registers of their sums allow. */
+template <int NT> constexpr int most_per_sm()
+{
+    return NT <= 2 ? 3 : 2;
+}
+
 template <kind KIND, class T, int NT>
-__global__ void __launch_bounds__(THREADS, 2) skinny_kernel(const __grid_constant__ args p)
+__global__ void __launch_bounds__(THREADS, most_per_sm<NT>())
+    skinny_kernel(const __grid_constant__ args p)
 {
     using Sum = typename sum_of<KIND>::type;
     constexpr int RB = shape_of<KIND>::RB;
     constexpr int FRAGMENTS = RB * NT;
-    constexpr int X_BYTES = shape_of<KIND>::X_BYTES;
+    constexpr int X_CHUNK = x_chunk_bytes<KIND, NT>();
     extern __shared__ __align__(128) uint8_t smem[];
     __shared__ int32_t is_last;
 
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
-    const int32_t wk = WARPS / p.wn;
-    const int32_t warp_n = warp % p.wn;
-    const int32_t warp_k = warp / p.wn;
+    const int32_t wk = p.wk;
+    const int32_t wn = WARPS / wk;
+    const int32_t warp_n = warp % wn;
+    const int32_t warp_k = warp / wn;
     const int32_t chunks = (p.n_in + shape_of<KIND>::KC - 1) / shape_of<KIND>::KC;
     const uint32_t ring = smem_of(smem);
-    const uint32_t stage_bytes = (uint32_t)(WARPS * p.block_bytes + wk * NT * 8 * X_BYTES);
+    const uint32_t stage_bytes = (uint32_t)(WARPS * p.block_bytes + wk * X_CHUNK);
     const uint32_t exchange = ring + stage_bytes * (uint32_t)p.stages;
 
     const int64_t units = (int64_t)p.row_tiles * p.tok_tiles * p.steps;
@@ -621,11 +653,11 @@ __global__ void __launch_bounds__(THREADS, 2) skinny_kernel(const __grid_constan
     auto fetch = [&]() {
         if (fetched < count) {
             uint32_t at = ring + stage_bytes * (uint32_t)fetch_slot;
-            int32_t row0 = (fetch_tile / p.tok_tiles * p.wn + warp_n) * 16 * RB;
+            int32_t row0 = (fetch_tile / p.tok_tiles * wn + warp_n) * 16 * RB;
             fetch_weights<KIND>(p, at + (uint32_t)(warp * p.block_bytes), row0,
                                 fetch_step * wk + warp_k, lane, policy);
-            fetch_x<KIND, NT>(p, at + (uint32_t)(WARPS * p.block_bytes),
-                              fetch_tile % p.tok_tiles * NT * 8, fetch_step, wk);
+            fetch_x<KIND, NT, THREADS>(p, at + (uint32_t)(WARPS * p.block_bytes),
+                                       fetch_tile % p.tok_tiles * NT * 8, fetch_step, wk);
             fetched++;
             fetch_slot = fetch_slot + 1 == p.stages ? 0 : fetch_slot + 1;
             if (++fetch_step == p.steps) {
@@ -648,10 +680,10 @@ __global__ void __launch_bounds__(THREADS, 2) skinny_kernel(const __grid_constan
         wait_groups(p.stages - 2);
         __syncthreads();
         fetch();
-        const int32_t row0 = (tile / p.tok_tiles * p.wn + warp_n) * 16 * RB;
+        const int32_t row0 = (tile / p.tok_tiles * wn + warp_n) * 16 * RB;
         const uint32_t w = ring + stage_bytes * (uint32_t)slot + (uint32_t)(warp * p.block_bytes);
         const uint32_t x = ring + stage_bytes * (uint32_t)slot +
-                           (uint32_t)(WARPS * p.block_bytes + warp_k * NT * 8 * X_BYTES);
+                           (uint32_t)(WARPS * p.block_bytes + warp_k * X_CHUNK);
         slot = slot + 1 == p.stages ? 0 : slot + 1;
         if (row0 < p.n_out && step * wk + warp_k < chunks) {
             if constexpr (KIND == W4A16) {
@@ -699,7 +731,7 @@ __global__ void __launch_bounds__(THREADS, 2) skinny_kernel(const __grid_constan
                 at = exchange + (uint32_t)((warp_n * FRAGMENTS + f) * 32 + lane) * 16;
                 uint4 v = load_16(at);
                 for (int32_t k = 1; k < wk; k++) {
-                    at += (uint32_t)(p.wn * FRAGMENTS * 512);
+                    at += (uint32_t)(wn * FRAGMENTS * 512);
                     v = add_bits<KIND>(v, load_16(at));
                 }
                 emit(f, v);
@@ -720,16 +752,40 @@ __global__ void __launch_bounds__(THREADS, 2) skinny_kernel(const __grid_constan
             __syncthreads();
             if (is_last != 0) {
                 __threadfence();
-                for (int f = warp_k; f < FRAGMENTS; f += wk) {
-                    int64_t at = (int64_t)warp_n * FRAGMENTS * 32 + f * 32 + lane;
-                    /* The first part begins at 0 and lies in its block's second place. */
-                    uint4 v =
-                        __ldcg(p.partial + ((int64_t)from * 2 + 1) * FRAGMENTS * THREADS + at);
-                    for (int32_t b = from + 1; b <= to; b++) {
-                        v = add_bits<KIND>(
-                            v, __ldcg(p.partial + (int64_t)b * 2 * FRAGMENTS * THREADS + at));
+                /* The first part begins at 0 and so lies in its block's second place. Several
+                 * fragments at a time, so that their loads overlap. */
+                constexpr int BATCH = FRAGMENTS < 8 ? FRAGMENTS : 8;
+                const int64_t block = (int64_t)2 * FRAGMENTS * THREADS;
+                for (int f0 = warp_k; f0 < FRAGMENTS; f0 += BATCH * wk) {
+                    const uint4 *at = p.partial + (warp_n * FRAGMENTS + f0) * 32 + lane;
+                    uint4 v[BATCH];
+#pragma unroll
+                    for (int j = 0; j < BATCH; j++) {
+                        if (f0 + j * wk < FRAGMENTS) {
+                            v[j] = __ldcg(at + from * block + FRAGMENTS * THREADS + j * wk * 32);
+                        }
                     }
-                    write_fragment<KIND>(p, row0 + f / NT * 16, tok0 + f % NT * 8, v, lane);
+                    for (int32_t b = from + 1; b <= to; b++) {
+                        uint4 u[BATCH];
+#pragma unroll
+                        for (int j = 0; j < BATCH; j++) {
+                            if (f0 + j * wk < FRAGMENTS) {
+                                u[j] = __ldcg(at + b * block + j * wk * 32);
+                            }
+                        }
+#pragma unroll
+                        for (int j = 0; j < BATCH; j++) {
+                            v[j] = add_bits<KIND>(v[j], u[j]);
+                        }
+                    }
+#pragma unroll
+                    for (int j = 0; j < BATCH; j++) {
+                        const int f = f0 + j * wk;
+                        if (f < FRAGMENTS) {
+                            write_fragment<KIND>(p, row0 + f / NT * 16, tok0 + f % NT * 8, v[j],
+                                                 lane);
+                        }
+                    }
                 }
             }
         }
@@ -753,26 +809,49 @@ __global__ void __launch_bounds__(THREADS, 2) skinny_kernel(const __grid_constan
 
 constexpr int32_t STATIC_BYTES = 256;
 
-/* Launches, or returns false when the GPU's shared memory or the workspaces do not suffice. */
+/* What does not depend on tiles. */
+inline args args_of(const struct bt_cuda_linear *l, int32_t wk, const void *x, const float *x_scale,
+                    int32_t m, struct linear_y y)
+{
+    args p = {};
+    p.w = (const uint8_t *)l->w;
+    p.w_scale = l->scale;
+    p.bias = l->bias;
+    p.x = (const uint8_t *)x;
+    p.x_scale = x_scale;
+    p.x_one = l->x_scale;
+    p.y = y;
+    p.m = m;
+    p.n_out = l->n_out;
+    p.n_in = l->n_in;
+    p.wk = wk;
+    p.block_bytes = Q_BYTES;
+    if (l->packed) {
+        p.block_bytes = linear_packed_block_bytes(l->group, l->packed_zero);
+        p.groups = 128 / l->group;
+        p.zero = l->packed_zero;
+    }
+    return p;
+}
+
+/* Launches unless `dry`; false when the GPU's shared memory or the workspaces do not suffice. */
 template <kind KIND, class T, int NT>
-bool launch(args p, const struct linear_skinny_place &at, cudaStream_t stream)
+bool launch(args p, const struct linear_skinny_place &at, bool dry, cudaStream_t stream)
 {
     constexpr int FRAGMENTS = shape_of<KIND>::RB * NT;
-    const int32_t wk = WARPS / p.wn;
-    const int32_t row_tile = p.wn * 16 * shape_of<KIND>::RB;
-    const int32_t step = shape_of<KIND>::KC * wk;
+    const int32_t row_tile = WARPS / p.wk * 16 * shape_of<KIND>::RB;
+    const int32_t step = shape_of<KIND>::KC * p.wk;
     p.row_tiles = (p.n_out + row_tile - 1) / row_tile;
     p.tok_tiles = (p.m + NT * 8 - 1) / (NT * 8);
     p.steps = (p.n_in + step - 1) / step;
-    const int32_t exchange = wk > 1 ? WARPS * FRAGMENTS * 512 : 0;
-    const int32_t stage = WARPS * p.block_bytes + wk * NT * 8 * shape_of<KIND>::X_BYTES;
-    /* A block of threads takes 1 KB for itself; STATIC_BYTES are the kernel's own. */
-    int32_t per_sm = 2;
-    p.stages = ((at.smem_block + 1024) / 2 - 1024 - STATIC_BYTES - exchange) / stage;
-    if (p.stages < 3) {
-        per_sm = 1;
-        p.stages = (at.smem_block - STATIC_BYTES - exchange) / stage;
-    }
+    const int32_t exchange = p.wk > 1 ? WARPS * FRAGMENTS * 512 : 0;
+    const int32_t stage = WARPS * p.block_bytes + p.wk * x_chunk_bytes<KIND, NT>();
+    /* A block of threads takes 1 KB for itself beside what it asks for. */
+    int32_t per_sm = most_per_sm<NT>() + 1;
+    do {
+        per_sm--;
+        p.stages = ((at.smem_block + 1024) / per_sm - 1024 - STATIC_BYTES - exchange) / stage;
+    } while (p.stages < 3 && per_sm > 1);
     p.stages = p.stages > 6 ? 6 : p.stages;
     const int64_t units = (int64_t)p.row_tiles * p.tok_tiles * p.steps;
     int64_t blocks = (int64_t)at.n_sms * per_sm;
@@ -781,6 +860,9 @@ bool launch(args p, const struct linear_skinny_place &at, cudaStream_t stream)
     if (p.stages < 3 || partial > at.partial_bytes || units > INT32_MAX ||
         (int64_t)p.row_tiles * p.tok_tiles > at.n_arrived) {
         return false;
+    }
+    if (dry) {
+        return true;
     }
     p.partial = (uint4 *)at.partial;
     p.arrived = at.arrived;
@@ -798,21 +880,21 @@ bool launch(args p, const struct linear_skinny_place &at, cudaStream_t stream)
 
 /* By the fewest tokens that hold m. */
 template <kind KIND, class T>
-bool launch_for(const args &p, const struct linear_skinny_place &at, cudaStream_t stream)
+bool launch_for(const args &p, const struct linear_skinny_place &at, bool dry, cudaStream_t stream)
 {
-    return p.m <= 8    ? launch<KIND, T, 1>(p, at, stream)
-           : p.m <= 16 ? launch<KIND, T, 2>(p, at, stream)
-           : p.m <= 32 ? launch<KIND, T, 4>(p, at, stream)
-                       : launch<KIND, T, 8>(p, at, stream);
+    return p.m <= 8    ? launch<KIND, T, 1>(p, at, dry, stream)
+           : p.m <= 16 ? launch<KIND, T, 2>(p, at, dry, stream)
+           : p.m <= 32 ? launch<KIND, T, 4>(p, at, dry, stream)
+                       : launch<KIND, T, 8>(p, at, dry, stream);
 }
 
 } // namespace skinny
 
 bool linear_skinny_16(const skinny::args &p, bool bf16, const struct linear_skinny_place &at,
-                      cudaStream_t stream);
+                      bool dry, cudaStream_t stream);
 bool linear_skinny_w8a16(const skinny::args &p, bool bf16, const struct linear_skinny_place &at,
-                         cudaStream_t stream);
+                         bool dry, cudaStream_t stream);
 bool linear_skinny_w4a16(const skinny::args &p, bool bf16, const struct linear_skinny_place &at,
-                         cudaStream_t stream);
+                         bool dry, cudaStream_t stream);
 
 #endif

@@ -2,16 +2,16 @@
 
 using namespace skinny;
 
-bool linear_skinny_16(const args &p, bool bf16, const struct linear_skinny_place &at,
+bool linear_skinny_16(const args &p, bool bf16, const struct linear_skinny_place &at, bool dry,
                       cudaStream_t stream)
 {
-    return bf16 ? launch_for<W16A16, bf16_t>(p, at, stream)
-                : launch_for<W16A16, f16_t>(p, at, stream);
+    return bf16 ? launch_for<W16A16, bf16_t>(p, at, dry, stream)
+                : launch_for<W16A16, f16_t>(p, at, dry, stream);
 }
 
-bool linear_skinny_w8a16(const args &p, bool bf16, const struct linear_skinny_place &at,
+bool linear_skinny_w8a16(const args &p, bool bf16, const struct linear_skinny_place &at, bool dry,
                          cudaStream_t stream)
 {
-    return bf16 ? launch_for<W8A16, bf16_t>(p, at, stream)
-                : launch_for<W8A16, f16_t>(p, at, stream);
+    return bf16 ? launch_for<W8A16, bf16_t>(p, at, dry, stream)
+                : launch_for<W8A16, f16_t>(p, at, dry, stream);
 }
