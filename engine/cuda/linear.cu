@@ -906,7 +906,6 @@ enum bt_code bt_cuda_linear_run_with(struct bt_cuda_gemm *g, int32_t kernel,
     BT_ASSERT(l->int8_x ? x->x8 != NULL : x->x16 != NULL);
     BT_ASSERT(!l->int8_x || l->x_scale > 0.0f || x->x_scale != NULL);
     BT_ASSERT(kernel >= 0 && kernel < KERNELS);
-    BT_ASSERT((uintptr_t)y % 16 == 0);
     struct job j;
     memset(&j, 0, sizeof j);
     j.l = l;
@@ -918,6 +917,7 @@ enum bt_code bt_cuda_linear_run_with(struct bt_cuda_gemm *g, int32_t kernel,
     j.y.ld = l->n_out;
     j.y.f32 = y_type == BT_CUDA_Y_F32;
     j.y.bf16 = g->bf16;
+    j.y.fours = l->n_out % 4 == 0 && (uintptr_t)y % 16 == 0;
     j.stream = stream;
     BT_TRY(use_stream(g, stream, err));
     if (l->perm != NULL) {

@@ -94,8 +94,8 @@ BT_NODISCARD enum bt_code bt_cuda_gemm_tune(struct bt_cuda_gemm *g, struct CUstr
 /* Prints the table of choices: shape, m, kernel, us, GB/s, TFLOP/s. */
 void bt_cuda_gemm_explain(const struct bt_cuda_gemm *g, FILE *f);
 
-/* y [M, N] = x Wᵀ + bias, in stream order; may be captured into a graph. y and x do not overlap
- * and are 16-byte aligned; 0 < m <= max_rows. */
+/* y [M, N] = x Wᵀ + bias, in stream order; may be captured into a graph. y and x do not overlap;
+ * x is 16-byte aligned; 0 < m <= max_rows. */
 BT_NODISCARD enum bt_code bt_cuda_linear_run(struct bt_cuda_gemm *g, const struct bt_cuda_linear *l,
                                              const struct bt_cuda_x *x, int32_t m, void *y,
                                              enum bt_cuda_y y_type, struct CUstream_st *stream,

@@ -178,7 +178,7 @@ __global__ void finish_kernel(const Acc *acc, int32_t n0, int32_t rows, const fl
     int64_t row = blockIdx.x;
     int32_t j = ((int32_t)blockIdx.y * THREADS + threadIdx.x) * 4;
     float scale = x_scale == nullptr ? x_one : x_scale[row];
-    if (j + 4 <= rows && rows % 4 == 0 && y.ld % 4 == 0 && n0 % 4 == 0) {
+    if (j + 4 <= rows && rows % 4 == 0 && y.fours && n0 % 4 == 0) {
         int4 bits = *(const int4 *)(acc + row * rows + j);
         const Acc *v = (const Acc *)&bits;
         __align__(16) float out[4];

@@ -34,6 +34,7 @@ struct linear_y {
     int32_t ld; /* N */
     bool f32;   /* float; else the compute type */
     bool bf16;  /* the compute type is BF16; else FP16 */
+    bool fours; /* rows' columns 0, 4, 8 .. are where linear_store_4 may write */
 };
 
 __device__ __forceinline__ void linear_store(const struct linear_y &y, int64_t at, float v)
@@ -47,7 +48,7 @@ __device__ __forceinline__ void linear_store(const struct linear_y &y, int64_t a
     }
 }
 
-/* Four neighbours; `at` is a multiple of 4. */
+/* Four neighbours: y.fours, column a multiple of 4. */
 __device__ __forceinline__ void linear_store_4(const struct linear_y &y, int64_t at,
                                                const float (&v)[4])
 {

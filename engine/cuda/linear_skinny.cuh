@@ -569,7 +569,7 @@ __device__ __forceinline__ void write_fragment(const args &p, int32_t row, int32
         sum[i] = p.bias == nullptr ? sum[i] : sum[i] + p.bias[at];
     }
     const int64_t to = (int64_t)t * p.y.ld + n;
-    if (p.n_out % 4 == 0) {
+    if (p.y.fours) {
         linear_store_4(p.y, to, sum);
         return;
     }
@@ -701,23 +701,17 @@ __global__ void __launch_bounds__(THREADS, most_per_sm<NT>())
             continue;
         }
 
-        /* The block's part of a tile is done. Fragment f of the tile's row strip warp_n is handled
-         * by the warp f % wk of it. */
+        /* The block's part of a tile is done and goes to memory, from where the block that is last
+         * (the only one, when the part is the whole tile) adds up and writes the tile. Fragment f
+         * of the tile's row strip warp_n is handled by the warp f % wk of it. */
         const int32_t tok0 = tile % p.tok_tiles * NT * 8;
         const bool whole = begin == 0 && step == p.steps;
         uint4 *mine = p.partial + ((int64_t)blockIdx.x * 2 + (begin == 0)) * FRAGMENTS * THREADS +
                       warp_n * FRAGMENTS * 32 + lane;
-        auto emit = [&](int f, uint4 v) {
-            if (whole) {
-                write_fragment<KIND>(p, row0 + f / NT * 16, tok0 + f % NT * 8, v, lane);
-            } else {
-                __stcg(mine + f * 32, v);
-            }
-        };
         if (wk == 1) {
 #pragma unroll
             for (int f = 0; f < FRAGMENTS; f++) {
-                emit(f, bits_of(acc[f / NT][f % NT]));
+                __stcg(mine + f * 32, bits_of(acc[f / NT][f % NT]));
             }
         } else {
             __syncthreads();
@@ -734,13 +728,15 @@ __global__ void __launch_bounds__(THREADS, most_per_sm<NT>())
                     at += (uint32_t)(wn * FRAGMENTS * 512);
                     v = add_bits<KIND>(v, load_16(at));
                 }
-                emit(f, v);
+                __stcg(mine + f * 32, v);
             }
         }
+        int32_t from = (int32_t)blockIdx.x;
+        int32_t to = from;
         if (!whole) {
             const int64_t unit0 = (int64_t)tile * p.steps;
-            const int32_t from = owner_of(unit0, units, gridDim.x);
-            const int32_t to = owner_of(unit0 + p.steps - 1, units, gridDim.x);
+            from = owner_of(unit0, units, gridDim.x);
+            to = owner_of(unit0 + p.steps - 1, units, gridDim.x);
             __threadfence();
             __syncthreads();
             if (threadIdx.x == 0) {
@@ -750,41 +746,40 @@ __global__ void __launch_bounds__(THREADS, most_per_sm<NT>())
                 }
             }
             __syncthreads();
-            if (is_last != 0) {
-                __threadfence();
-                /* The first part begins at 0 and so lies in its block's second place. Several
-                 * fragments at a time, so that their loads overlap. */
-                constexpr int BATCH = FRAGMENTS < 8 ? FRAGMENTS : 8;
-                const int64_t block = (int64_t)2 * FRAGMENTS * THREADS;
-                for (int f0 = warp_k; f0 < FRAGMENTS; f0 += BATCH * wk) {
-                    const uint4 *at = p.partial + (warp_n * FRAGMENTS + f0) * 32 + lane;
-                    uint4 v[BATCH];
+            __threadfence();
+        }
+        if (whole || is_last != 0) {
+            /* The first part begins at 0 and so lies in its block's second place. Several
+             * fragments at a time, so that their loads overlap. */
+            constexpr int BATCH = FRAGMENTS < 8 ? FRAGMENTS : 8;
+            const int64_t block = (int64_t)2 * FRAGMENTS * THREADS;
+            for (int f0 = warp_k; f0 < FRAGMENTS; f0 += BATCH * wk) {
+                const uint4 *at = p.partial + (warp_n * FRAGMENTS + f0) * 32 + lane;
+                uint4 v[BATCH];
+#pragma unroll
+                for (int j = 0; j < BATCH; j++) {
+                    if (f0 + j * wk < FRAGMENTS) {
+                        v[j] = __ldcg(at + from * block + FRAGMENTS * THREADS + j * wk * 32);
+                    }
+                }
+                for (int32_t b = from + 1; b <= to; b++) {
+                    uint4 u[BATCH];
 #pragma unroll
                     for (int j = 0; j < BATCH; j++) {
                         if (f0 + j * wk < FRAGMENTS) {
-                            v[j] = __ldcg(at + from * block + FRAGMENTS * THREADS + j * wk * 32);
-                        }
-                    }
-                    for (int32_t b = from + 1; b <= to; b++) {
-                        uint4 u[BATCH];
-#pragma unroll
-                        for (int j = 0; j < BATCH; j++) {
-                            if (f0 + j * wk < FRAGMENTS) {
-                                u[j] = __ldcg(at + b * block + j * wk * 32);
-                            }
-                        }
-#pragma unroll
-                        for (int j = 0; j < BATCH; j++) {
-                            v[j] = add_bits<KIND>(v[j], u[j]);
+                            u[j] = __ldcg(at + b * block + j * wk * 32);
                         }
                     }
 #pragma unroll
                     for (int j = 0; j < BATCH; j++) {
-                        const int f = f0 + j * wk;
-                        if (f < FRAGMENTS) {
-                            write_fragment<KIND>(p, row0 + f / NT * 16, tok0 + f % NT * 8, v[j],
-                                                 lane);
-                        }
+                        v[j] = add_bits<KIND>(v[j], u[j]);
+                    }
+                }
+#pragma unroll
+                for (int j = 0; j < BATCH; j++) {
+                    const int f = f0 + j * wk;
+                    if (f < FRAGMENTS) {
+                        write_fragment<KIND>(p, row0 + f / NT * 16, tok0 + f % NT * 8, v[j], lane);
                     }
                 }
             }
@@ -878,14 +873,15 @@ bool launch(args p, const struct linear_skinny_place &at, bool dry, cudaStream_t
     return true;
 }
 
-/* By the fewest tokens that hold m. */
+/* By the fewest tokens that hold m; INT4 has no registers for more than 32. */
 template <kind KIND, class T>
 bool launch_for(const args &p, const struct linear_skinny_place &at, bool dry, cudaStream_t stream)
 {
+    constexpr int MOST = KIND == W4A16 || KIND == W4A8 ? 4 : 8;
     return p.m <= 8    ? launch<KIND, T, 1>(p, at, dry, stream)
            : p.m <= 16 ? launch<KIND, T, 2>(p, at, dry, stream)
            : p.m <= 32 ? launch<KIND, T, 4>(p, at, dry, stream)
-                       : launch<KIND, T, 8>(p, at, dry, stream);
+                       : launch<KIND, T, MOST>(p, at, dry, stream);
 }
 
 } // namespace skinny

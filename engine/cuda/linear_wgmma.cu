@@ -1,14 +1,21 @@
 /* W4A16 with groups of 128 on Hopper: the tensor cores' asynchronous products (wgmma), whose left
  * operand, the expanded weights, comes from registers and whose right one, x, they read from shared
- * memory themselves. The rest (packed weights, ring of stages, stream-K, order of sums) is
- * linear_skinny.cuh.
+ * memory themselves. The rest (packed weights, stream-K, order of sums) is linear_skinny.cuh.
  *
  * Two warpgroups form a block of threads; each has HALVES times 64 rows of the tile and all its
- * tokens. While one expands weights or scales sums, the other keeps the tensor cores busy. Tokens 8
- * .. 128 a tile: few rows are bound by memory, many by the tensor cores, x being read from L2 once
- * for every 128 HALVES rows of weights.
+ * tokens. While one expands weights or scales sums, the other keeps the tensor cores busy: they run
+ * free of each other, a stage of the ring being full when the copy engine has brought its bytes and
+ * empty when the last warp has let go of it. Weights come as bulk copies (a block is contiguous), x
+ * by a tensor map that swizzles it and fills what lies beyond its ends with zeros. (Filling the
+ * ring with cp.async took twice the time: the products read through the async proxy, and the fence
+ * that this needs waits for all copies under way.)
+ *
+ * Tokens 8 .. 128 a tile: few rows are bound by memory, many by the tensor cores, x being read from
+ * L2 once for every 128 HALVES rows of weights.
  */
 #include "engine/cuda/linear_skinny.cuh"
+
+#include <cudaTypedefs.h>
 
 using namespace skinny;
 
@@ -16,8 +23,9 @@ namespace
 {
 
 constexpr int GROUP_THREADS = 256;
-constexpr int PIECES = 16;   /* of 16 bytes: 128 inputs of a token */
-constexpr int MAX_SPLIT = 8; /* blocks of a cluster: what every Hopper part allows */
+constexpr int MAX_STAGES = 8;
+constexpr int BOX_BYTES = 128; /* of a token in shared memory: half of a stage's 128 inputs */
+constexpr int MAX_SPLIT = 8;   /* blocks of a cluster: what every Hopper part allows */
 
 #define BT_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define BT_WGMMA_1(type)                                                                           \
@@ -105,12 +113,11 @@ __device__ __forceinline__ void product(float (&d)[NT * 4], uint32_t a0, uint32_
     }
 }
 
-/* Matrices of 8 tokens x 16 bytes: those along the tokens follow each other, those along K are
- * piece_stride apart; no swizzle. */
-template <int NT> __device__ __forceinline__ uint64_t describe(uint32_t at)
+/* Rows of 128 bytes, one a token, swizzled in groups of 8. */
+__device__ __forceinline__ uint64_t describe(uint32_t at)
 {
-    return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(piece_stride<NT>() >> 4) << 16 |
-           (uint64_t)(128 >> 4) << 32;
+    return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 |
+           (uint64_t)1 << 62;
 }
 
 __device__ __forceinline__ void wgmma_fence()
@@ -148,21 +155,23 @@ __device__ __forceinline__ void start(float (&sum)[NT * 4], uint32_t w, uint32_t
     uint4 b = load_16(w + (uint32_t)((warp * 2 + 1) * 32 + lane) * 16);
     const uint32_t off_a = T::offset(g.zero[0]);
     const uint32_t off_b = T::offset(g.zero[1]);
+    uint32_t ea[4][4], eb[4][4];
 #pragma unroll
     for (int c = 0; c < 4; c++) {
-        uint32_t ea[4], eb[4];
 #pragma unroll
         for (int s = 0; s < 4; s++) {
-            ea[s] = T::sub(and_or(word_of(a, c) >> 4 * s, 0x000f000fu, T::MAGIC), off_a);
-            eb[s] = T::sub(and_or(word_of(b, c) >> 4 * s, 0x000f000fu, T::MAGIC), off_b);
-            pin(ea[s]);
-            pin(eb[s]);
+            ea[c][s] = T::sub(and_or(word_of(a, c) >> 4 * s, 0x000f000fu, T::MAGIC), off_a);
+            eb[c][s] = T::sub(and_or(word_of(b, c) >> 4 * s, 0x000f000fu, T::MAGIC), off_b);
+            pin(ea[c][s]);
+            pin(eb[c][s]);
         }
-        wgmma_fence();
-        uint32_t at = x + (uint32_t)(c * 4 * piece_stride<NT>());
-        product<T, NT>(sum, ea[0], eb[0], ea[1], eb[1], describe<NT>(at), c > 0);
-        product<T, NT>(sum, ea[2], eb[2], ea[3], eb[3], describe<NT>(at + 2 * piece_stride<NT>()),
-                       1);
+    }
+    wgmma_fence();
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        const uint32_t at = x + (uint32_t)(c / 2 * NT * 8 * BOX_BYTES + c % 2 * 64);
+        product<T, NT>(sum, ea[c][0], eb[c][0], ea[c][1], eb[c][1], describe(at), c > 0);
+        product<T, NT>(sum, ea[c][2], eb[c][2], ea[c][3], eb[c][3], describe(at + 32), 1);
     }
     wgmma_commit();
 }
@@ -177,6 +186,54 @@ __device__ __forceinline__ void add_scaled(float (&acc)[NT * 4], float (&sum)[NT
         acc[i] += g.scale[i / 2 % 2] * sum[i];
     }
 }
+
+/* ---- barriers and the copy engine ---- */
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, int32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
+                 : "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+}
+
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
+{
+    asm volatile("{ .reg .pred done;\n"
+                 "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again; }" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+__device__ __forceinline__ void bulk_copy(uint32_t dst, const void *src, int32_t bytes,
+                                          uint32_t barrier, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(dst),
+                 "l"(src), "r"(bytes), "r"(barrier), "l"(policy)
+                 : "memory");
+}
+
+__device__ __forceinline__ void tensor_copy(uint32_t dst, const CUtensorMap *map, int32_t k,
+                                            int32_t token, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3}], [%4];" ::"r"(dst),
+                 "l"(map), "r"(k), "r"(token), "r"(barrier)
+                 : "memory");
+}
+
+/* ---- clusters ---- */
 
 __device__ __forceinline__ void cluster_sync()
 {
@@ -206,7 +263,6 @@ __device__ __forceinline__ void add_over_cluster(const args &p, uint32_t ring,
 {
     constexpr int FRAGMENTS = HALVES * NT;
     constexpr int BATCH = FRAGMENTS < 4 ? FRAGMENTS : 4;
-    asm volatile("cp.async.wait_all;" ::: "memory");
     __syncthreads();
     const uint32_t mine = ring + threadIdx.x * 16;
 #pragma unroll
@@ -244,25 +300,42 @@ __device__ __forceinline__ void add_over_cluster(const args &p, uint32_t ring,
 /* What registers allow. */
 template <int NT, int HALVES> constexpr int blocks_per_sm()
 {
-    return NT == 16 ? 1 : NT <= 2 && HALVES == 1 ? 3 : 2;
+    return HALVES * NT >= 16 ? 1 : NT <= 2 && HALVES == 1 ? 3 : 2;
+}
+
+/* Bytes from one stage to the next. */
+__host__ __device__ constexpr uint32_t stage_of(uint32_t x_bytes, int32_t w_bytes)
+{
+    return (x_bytes + (uint32_t)w_bytes + 1023) & ~1023u;
 }
 
 template <class T, int NT, int HALVES>
 __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
-    wgmma_kernel(const __grid_constant__ args p)
+    wgmma_kernel(const __grid_constant__ args p, const __grid_constant__ CUtensorMap x_map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr int BLOCKS = 2 * HALVES; /* of 64 rows in a tile */
     constexpr int FRAGMENTS = HALVES * NT;
-    constexpr int SUMS = FRAGMENTS <= 4 ? HALVES : 1; /* products under way at a time */
-    extern __shared__ __align__(128) uint8_t smem[];
+    constexpr int SUMS = FRAGMENTS <= 4 || FRAGMENTS == 16 ? HALVES : 1; /* products under way */
+    constexpr uint32_t X_BYTES = NT * 8 * 2 * BOX_BYTES;
+    extern __shared__ uint8_t smem[];
     __shared__ int32_t is_last;
+    __shared__ __align__(8) uint64_t barriers[2 * MAX_STAGES]; /* full, empty */
 
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
-    const int32_t chunks = p.steps;
-    const uint32_t ring = smem_of(smem);
-    const uint32_t stage_bytes = (uint32_t)(BLOCKS * p.block_bytes + PIECES * piece_stride<NT>());
+    const uint32_t ring = (smem_of(smem) + 1023) & ~1023u; /* as the swizzle wants it */
+    const uint32_t stage_bytes = stage_of(X_BYTES, BLOCKS * p.block_bytes);
+    const uint32_t full = smem_of(barriers);
+    const uint32_t empty = full + MAX_STAGES * 8;
+    if (threadIdx.x == 0) {
+        for (int32_t s = 0; s < p.stages; s++) {
+            barrier_init(full + (uint32_t)s * 8, 1);
+            barrier_init(empty + (uint32_t)s * 8, GROUP_THREADS / 32);
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
 
     const int64_t units = (int64_t)p.row_tiles * p.tok_tiles * p.steps;
     int64_t first = (int64_t)blockIdx.x * units / gridDim.x;
@@ -285,50 +358,64 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
     int32_t fetch_step = (int32_t)(first % p.steps);
     int32_t fetched = 0;
     int32_t fetch_slot = 0;
+    uint32_t fetch_parity = 1; /* of an empty slot: at first all are */
     auto fetch = [&]() {
-        if (fetched < count) {
-            const uint32_t at = ring + stage_bytes * (uint32_t)fetch_slot;
-            /* 8 / BLOCKS warps bring a block of weights. */
-            constexpr int SHARE = 8 / BLOCKS * 32;
-            const int block = warp / (8 / BLOCKS);
-            const int32_t row_block = fetch_tile / p.tok_tiles * BLOCKS + block;
-            if (row_block * 64 < p.n_out) {
-                const uint8_t *src =
-                    p.w + ((int64_t)row_block * chunks + fetch_step) * p.block_bytes;
-                const uint32_t dst = at + (uint32_t)(block * p.block_bytes);
-                for (int i = threadIdx.x % SHARE; i < p.block_bytes / 16; i += SHARE) {
-                    copy_16(dst + (uint32_t)i * 16, src + i * 16, true, policy);
-                }
-            }
-            fetch_x<W4A16, NT, GROUP_THREADS>(p, at + (uint32_t)(BLOCKS * p.block_bytes),
-                                              fetch_tile % p.tok_tiles * NT * 8, fetch_step, 1);
-            fetched++;
-            fetch_slot = fetch_slot + 1 == p.stages ? 0 : fetch_slot + 1;
-            if (++fetch_step == p.steps) {
-                fetch_step = 0;
-                fetch_tile++;
-            }
+        if (fetched >= count) {
+            return;
         }
-        commit();
+        const uint32_t x = ring + stage_bytes * (uint32_t)fetch_slot;
+        const uint32_t w = x + X_BYTES;
+        const uint32_t barrier = full + (uint32_t)fetch_slot * 8;
+        const int32_t row_block = fetch_tile / p.tok_tiles * BLOCKS;
+        const int32_t left = (p.n_out + 63) / 64 - row_block;
+        const int32_t blocks = left < BLOCKS ? left : BLOCKS;
+        barrier_wait(empty + (uint32_t)fetch_slot * 8, fetch_parity);
+        barrier_expect(barrier, X_BYTES + (uint32_t)(blocks * p.block_bytes));
+        for (int32_t b = 0; b < blocks; b++) {
+            bulk_copy(w + (uint32_t)(b * p.block_bytes),
+                      p.w + ((int64_t)(row_block + b) * p.steps + fetch_step) * p.block_bytes,
+                      p.block_bytes, barrier, policy);
+        }
+        const int32_t tok0 = fetch_tile % p.tok_tiles * NT * 8;
+        tensor_copy(x, &x_map, fetch_step * 128, tok0, barrier);
+        tensor_copy(x + X_BYTES / 2, &x_map, fetch_step * 128 + 64, tok0, barrier);
+        fetched++;
+        if (++fetch_slot == p.stages) {
+            fetch_slot = 0;
+            fetch_parity ^= 1;
+        }
+        if (++fetch_step == p.steps) {
+            fetch_step = 0;
+            fetch_tile++;
+        }
     };
-    for (int32_t s = 0; s + 1 < p.stages; s++) {
-        fetch();
+    /* One slot less than there are: a warpgroup may be a step ahead of the other. */
+    if (threadIdx.x == 0) {
+        for (int32_t s = 0; s + 2 < p.stages; s++) {
+            fetch();
+        }
     }
+    __syncwarp();
 
     float acc[HALVES][NT * 4] = {};
     int32_t tile = (int32_t)(first / p.steps);
     int32_t step = (int32_t)(first % p.steps);
     int32_t begin = step; /* of this block's part of the tile */
     int32_t slot = 0;
+    uint32_t parity = 0;
     for (int32_t i = 0; i < count; i++) {
-        wait_groups(p.stages - 2);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        __syncthreads();
-        fetch();
-        const uint32_t at = ring + stage_bytes * (uint32_t)slot;
-        const uint32_t x = at + (uint32_t)(BLOCKS * p.block_bytes);
-        const uint32_t w = at + (uint32_t)(warp / 4 * HALVES * p.block_bytes);
-        slot = slot + 1 == p.stages ? 0 : slot + 1;
+        if (threadIdx.x == 0) {
+            fetch();
+        }
+        __syncwarp();
+        const uint32_t x = ring + stage_bytes * (uint32_t)slot;
+        const uint32_t w = x + X_BYTES + (uint32_t)(warp / 4 * HALVES * p.block_bytes);
+        const uint32_t used = empty + (uint32_t)slot * 8;
+        barrier_wait(full + (uint32_t)slot * 8, parity);
+        if (++slot == p.stages) {
+            slot = 0;
+            parity ^= 1;
+        }
         float sum[SUMS][NT * 4];
         w4_group g[HALVES];
 #pragma unroll
@@ -350,6 +437,9 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
             wgmma_wait<0>();
             add_scaled<NT>(acc[0], sum[0], g[0]);
         }
+        if (lane == 0) {
+            barrier_arrive(used);
+        }
         step++;
         if (step < p.steps && i + 1 < count) {
             continue;
@@ -368,18 +458,16 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
 #pragma unroll
         for (int f = 0; f < FRAGMENTS; f++) {
             const float *d = &acc[f / NT][f % NT * 4];
-            uint4 v = make_uint4(__float_as_uint(d[0]), __float_as_uint(d[1]),
-                                 __float_as_uint(d[2]), __float_as_uint(d[3]));
-            if (whole) {
-                write_fragment<W4A16>(p, row0 + f / NT * 64, tok0 + f % NT * 8, v, lane);
-            } else {
-                __stcg(mine + f * GROUP_THREADS, v);
-            }
+            __stcg(mine + f * GROUP_THREADS,
+                   make_uint4(__float_as_uint(d[0]), __float_as_uint(d[1]), __float_as_uint(d[2]),
+                              __float_as_uint(d[3])));
         }
+        int32_t from = (int32_t)blockIdx.x;
+        int32_t to = from;
         if (!whole) {
             const int64_t unit0 = (int64_t)tile * p.steps;
-            const int32_t from = owner_of(unit0, units, gridDim.x);
-            const int32_t to = owner_of(unit0 + p.steps - 1, units, gridDim.x);
+            from = owner_of(unit0, units, gridDim.x);
+            to = owner_of(unit0 + p.steps - 1, units, gridDim.x);
             __threadfence();
             __syncthreads();
             if (threadIdx.x == 0) {
@@ -389,31 +477,29 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
                 }
             }
             __syncthreads();
-            if (is_last != 0) {
-                __threadfence();
-                constexpr int BATCH = FRAGMENTS < 8 ? FRAGMENTS : 8;
+            __threadfence();
+        }
+        if (whole || is_last != 0) {
+            constexpr int BATCH = FRAGMENTS < 8 ? FRAGMENTS : 8;
+            for (int f0 = 0; f0 < FRAGMENTS; f0 += BATCH) {
+                const uint4 *part = p.partial + threadIdx.x + f0 * GROUP_THREADS;
+                uint4 v[BATCH];
 #pragma unroll
-                for (int f0 = 0; f0 < FRAGMENTS; f0 += BATCH) {
-                    const uint4 *part = p.partial + threadIdx.x + f0 * GROUP_THREADS;
-                    uint4 v[BATCH];
-#pragma unroll
-                    for (int f = 0; f < BATCH; f++) {
-                        v[f] = __ldcg(part + (from * 2 + 1) * PART + f * GROUP_THREADS);
-                    }
+                for (int f = 0; f < BATCH; f++) {
+                    v[f] = __ldcg(part + (from * 2 + 1) * PART + f * GROUP_THREADS);
+                }
 #pragma unroll 2
-                    for (int32_t b = from + 1; b <= to; b++) {
-#pragma unroll
-                        for (int f = 0; f < BATCH; f++) {
-                            v[f] = add_bits<W4A16>(v[f],
-                                                   __ldcg(part + b * 2 * PART + f * GROUP_THREADS));
-                        }
-                    }
+                for (int32_t b = from + 1; b <= to; b++) {
 #pragma unroll
                     for (int f = 0; f < BATCH; f++) {
-                        const int all = f0 + f;
-                        write_fragment<W4A16>(p, row0 + all / NT * 64, tok0 + all % NT * 8, v[f],
-                                              lane);
+                        v[f] =
+                            add_bits<W4A16>(v[f], __ldcg(part + b * 2 * PART + f * GROUP_THREADS));
                     }
+                }
+#pragma unroll
+                for (int f = 0; f < BATCH; f++) {
+                    const int all = f0 + f;
+                    write_fragment<W4A16>(p, row0 + all / NT * 64, tok0 + all % NT * 8, v[f], lane);
                 }
             }
         }
@@ -430,8 +516,36 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
             tile++;
         }
     }
-    asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
+}
+
+/* ---- launching ---- */
+
+/* The driver's function that makes tensor maps; NULL where there is none. */
+PFN_cuTensorMapEncodeTiled_v12000 find_encode()
+{
+    void *found = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    cudaError_t rc = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
+                                                      cudaEnableDefault, &result);
+    return rc == cudaSuccess && result == cudaDriverEntryPointSuccess
+               ? (PFN_cuTensorMapEncodeTiled_v12000)found
+               : nullptr;
+}
+
+/* x [m, K] in boxes of 64 inputs x `tokens`; false when the driver refuses. */
+bool map_x(const args &p, int32_t tokens, CUtensorMap *map)
+{
+    static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encode();
+    const cuuint64_t sizes[2] = {(cuuint64_t)p.n_in, (cuuint64_t)p.m};
+    const cuuint64_t strides[1] = {(cuuint64_t)p.n_in * 2};
+    const cuuint32_t box[2] = {64, (cuuint32_t)tokens};
+    const cuuint32_t apart[2] = {1, 1};
+    return encode != nullptr &&
+           encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, (void *)p.x, sizes, strides, box, apart,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 template <class T, int NT, int HALVES>
@@ -442,21 +556,22 @@ bool launch_wgmma(args p, const struct linear_skinny_place &at, bool cluster, bo
     p.row_tiles = (p.n_out + 128 * HALVES - 1) / (128 * HALVES);
     p.tok_tiles = (p.m + NT * 8 - 1) / (NT * 8);
     p.steps = (p.n_in + 127) / 128;
-    const int32_t stage = 2 * HALVES * p.block_bytes + PIECES * piece_stride<NT>();
+    const int32_t stage = (int32_t)stage_of(NT * 8 * 2 * BOX_BYTES, 2 * HALVES * p.block_bytes);
     const int32_t per_sm = blocks_per_sm<NT, HALVES>();
-    p.stages = ((at.smem_block + 1024) / per_sm - 1024 - STATIC_BYTES) / stage;
-    p.stages = p.stages > 6 ? 6 : p.stages;
+    /* 1 KB for the block itself, 1 KB to align the ring. */
+    p.stages = ((at.smem_block + 1024) / per_sm - 2048 - STATIC_BYTES) / stage;
+    p.stages = p.stages > MAX_STAGES ? MAX_STAGES : p.stages;
     const int64_t tiles = (int64_t)p.row_tiles * p.tok_tiles;
     const int64_t units = tiles * p.steps;
     int64_t blocks = (int64_t)at.n_sms * per_sm;
-    int32_t smem = p.stages * stage;
+    int32_t smem = p.stages * stage + 1024;
     if (cluster) {
         p.split = (int32_t)(blocks / tiles);
         p.split = p.split < 1 ? 1 : p.split > MAX_SPLIT ? MAX_SPLIT : p.split;
         p.split = p.split < p.steps ? p.split : p.steps;
         blocks = tiles * p.split;
         const int32_t sums = p.split > 1 ? FRAGMENTS * GROUP_THREADS * 16 : 0;
-        smem = smem > sums ? smem : sums;
+        smem = smem > sums + 1024 ? smem : sums + 1024;
     } else {
         blocks = blocks < units ? blocks : units;
     }
@@ -466,6 +581,10 @@ bool launch_wgmma(args p, const struct linear_skinny_place &at, bool cluster, bo
     }
     if (dry) {
         return true;
+    }
+    CUtensorMap x_map;
+    if (!map_x(p, NT * 8, &x_map)) {
+        return false;
     }
     p.partial = (uint4 *)at.partial;
     p.arrived = at.arrived;
@@ -486,7 +605,7 @@ bool launch_wgmma(args p, const struct linear_skinny_place &at, bool cluster, bo
     config.stream = stream;
     config.attrs = &shape;
     config.numAttrs = 1;
-    (void)cudaLaunchKernelEx(&config, wgmma_kernel<T, NT, HALVES>, p);
+    (void)cudaLaunchKernelEx(&config, wgmma_kernel<T, NT, HALVES>, p, x_map);
     return true;
 }
 

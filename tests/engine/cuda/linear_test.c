@@ -384,7 +384,7 @@ static double value_at(const struct fixture *t, const uint8_t *y, enum bt_cuda_y
 static double worst(const struct fixture *t, const uint8_t *y, int32_t m, enum bt_cuda_y type,
                     double sum)
 {
-    double last = type == BT_CUDA_Y_F32 ? 0x1p-22 : t->f->compute == BT_ACT_BF16 ? 0x1p-8 : 0x1p-10;
+    double last = type == BT_CUDA_Y_F32 ? 0x1p-22 : t->f->compute == BT_ACT_BF16 ? 0x1p-7 : 0x1p-10;
     double max = 0.0;
     for (size_t i = 0; i < (size_t)m * (size_t)t->n; i++) {
         double off = fabs(value_at(t, y, type, i) - t->ref[i]);
@@ -404,7 +404,7 @@ static double sum_budget(const struct fixture *t, const char *kernel)
     if (strcmp(kernel, "expand+cublas") != 0) {
         return 4e-5;
     }
-    return is_int8(t->f) || t->f->compute == BT_ACT_FP16 ? 6 * 0x1p-12 : 6 * 0x1p-9;
+    return is_int8(t->f) || t->f->compute == BT_ACT_FP16 ? 4 * 0x1p-11 : 4 * 0x1p-8;
 }
 
 static void check_kernel(struct fixture *t, int32_t kernel)
