@@ -5,13 +5,17 @@
  * read once) or the tensor cores (850 TFLOP/s 16-bit, 1740 TOP/s INT8) would allow, the H200's
  * measured ceilings; off is the relative distance to the first kernel's result.
  *
- *   cuda_linear [WEIGHTS ...]     of bf16, w8a8, w8a16, w4a16, w4a8; default: all
+ *   cuda_linear [WEIGHTS ...]       of bf16, w8a8, w8a16, w4a16, w4a8; default: all
+ *   cuda_linear tune [WEIGHTS ...]  instead, how long the choice of kernels takes for the 13B, and
+ *                                   what is chosen
  */
 #include "engine/cuda/linear.h"
 
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 enum { MAX_ROWS = 2048, COPIES = 8, REPLAYS = 5, NODES = 16 };
 
@@ -227,18 +231,54 @@ static void bench_layer(const struct bt_cuda_device *device, const struct layer 
     check_cuda(cudaStreamDestroy(b.stream), "stream");
 }
 
+/* Chooses kernels for all layers of the 13B and prints the choice. */
+static void tune(const struct bt_cuda_device *device, const struct kind *k)
+{
+    struct bt_cuda_arena arena;
+    struct bt_error err = {0};
+    bt_cuda_arena_init(&arena, "bench");
+    struct bt_cuda_gemm_opts o = {
+        .device = device, .compute = BT_ACT_BF16, .max_rows = MAX_ROWS, .arena = &arena};
+    struct bt_cuda_gemm *g = NULL;
+    check(bt_cuda_gemm_create(&o, &g, &err) == BT_OK, "gemm", err.msg);
+    for (int32_t i = 0; i < LAYERS && strcmp(layers[i].model, "13B") == 0; i++) {
+        for (int32_t copy = 0; copy < COPIES; copy++) {
+            struct bt_cuda_linear l;
+            check(bt_cuda_linear_random(g, &arena, layers[i].n, layers[i].k, k->weights, k->act,
+                                        false, (uint64_t)copy, &l, &err) == BT_OK,
+                  "weights", err.msg);
+        }
+    }
+    struct timespec from;
+    struct timespec to;
+    (void)timespec_get(&from, TIME_UTC);
+    check(bt_cuda_gemm_tune(g, NULL, &err) == BT_OK, "tune", err.msg);
+    (void)timespec_get(&to, TIME_UTC);
+    (void)printf("%s: chosen in %.2f s\n", k->name,
+                 (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
+    bt_cuda_gemm_explain(g, stdout);
+    bt_cuda_gemm_destroy(g);
+    bt_cuda_arena_fini(&arena);
+}
+
 int main(int argc, char **argv)
 {
     struct bt_cuda_device device;
     struct bt_error err = {0};
     check(bt_cuda_device_open(0, &device, &err) == BT_OK, "device", err.msg);
-    (void)printf("model,layer,n,k,weights,m,kernel,us,gb_per_s,tflop_per_s,roof,off\n");
+    int only_tune = argc > 1 && strcmp(argv[1], "tune") == 0;
+    if (!only_tune) {
+        (void)printf("model,layer,n,k,weights,m,kernel,us,gb_per_s,tflop_per_s,roof,off\n");
+    }
     for (int32_t k = 0; k < KINDS; k++) {
-        int wanted = argc == 1;
-        for (int32_t i = 1; i < argc; i++) {
+        int wanted = argc == 1 + only_tune;
+        for (int32_t i = 1 + only_tune; i < argc; i++) {
             wanted = wanted || strcmp(argv[i], kinds[k].name) == 0;
         }
-        for (int32_t l = 0; l < LAYERS && wanted; l++) {
+        if (wanted && only_tune) {
+            tune(&device, &kinds[k]);
+        }
+        for (int32_t l = 0; l < LAYERS && wanted && !only_tune; l++) {
             bench_layer(&device, &layers[l], &kinds[k]);
         }
     }

@@ -6,7 +6,6 @@
 
 #include <criterion/criterion.h>
 
-#include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -82,12 +81,11 @@ enum { ROWS_TRIED = sizeof rows_tried / sizeof rows_tried[0] };
 
 /* ---- random layers ---- */
 
-static uint64_t random_state = 0x9e3779b97f4a7c15u;
+static struct bt_rng rng;
 
 static uint32_t random_u32(void)
 {
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(random_state >> 33);
+    return (uint32_t)(bt_rng_u64(&rng) >> 32);
 }
 
 static float random_f32(float bound)
@@ -187,15 +185,6 @@ struct fixture {
     uint8_t *dy;
 };
 
-static void *upload(struct bt_cuda_arena *a, const void *src, size_t bytes)
-{
-    struct bt_error err = {0};
-    void *p = NULL;
-    cr_assert_eq(bt_cuda_arena_take(a, (int64_t)bytes, &p, &err), BT_OK, "%s", err.msg);
-    cr_assert_eq(cudaMemcpy(p, src, bytes, cudaMemcpyHostToDevice), cudaSuccess);
-    return p;
-}
-
 static bool is_int8(const struct format *f)
 {
     return f->act == BT_ACT_INT8_DYNAMIC || f->act == BT_ACT_INT8_STATIC;
@@ -225,12 +214,10 @@ static void random_rows(struct fixture *t, int32_t from, int32_t to)
 
 static void upload_rows(struct fixture *t)
 {
-    size_t n = (size_t)t->m * (size_t)t->k;
-    cr_assert_eq(cudaMemcpy((void *)t->dx.x16, t->x16, n * 2, cudaMemcpyHostToDevice), cudaSuccess);
-    cr_assert_eq(cudaMemcpy((void *)t->dx.x8, t->x8, n, cudaMemcpyHostToDevice), cudaSuccess);
-    cr_assert_eq(
-        cudaMemcpy((void *)t->dx.x_scale, t->x_scale, (size_t)t->m * 4, cudaMemcpyHostToDevice),
-        cudaSuccess);
+    int64_t n = (int64_t)t->m * t->k;
+    rig_write((void *)t->dx.x16, t->x16, n * 2);
+    rig_write((void *)t->dx.x8, t->x8, n);
+    rig_write((void *)t->dx.x_scale, t->x_scale, (int64_t)t->m * 4);
 }
 
 /* Row i of x, as the kernels read it, times w [K]; and the root of the products' squares. */
@@ -330,13 +317,10 @@ static void setup(struct fixture *t, const struct format *f, struct size s, int3
     cr_assert_eq(bt_cuda_gemm_create(&o, &t->gemm, &err), BT_OK, "%s", err.msg);
     cr_assert_eq(bt_cuda_linear_load(t->gemm, &t->device, parts, t->n_parts, &t->layer, &err),
                  BT_OK, "%s", err.msg);
-    t->dx.x16 = upload(&t->device, t->x16, rows_in * 2);
-    t->dx.x8 = upload(&t->device, t->x8, rows_in);
-    t->dx.x_scale = upload(&t->device, t->x_scale, (size_t)m * 4);
-    void *y = NULL;
-    cr_assert_eq(bt_cuda_arena_take(&t->device, (int64_t)rows_out * 4 + GUARD_BYTES, &y, &err),
-                 BT_OK, "%s", err.msg);
-    t->dy = y;
+    t->dx.x16 = rig_upload(&t->device, t->x16, (int64_t)rows_in * 2);
+    t->dx.x8 = rig_upload(&t->device, t->x8, (int64_t)rows_in);
+    t->dx.x_scale = rig_upload(&t->device, t->x_scale, (int64_t)m * 4);
+    t->dy = rig_take(&t->device, (int64_t)rows_out * 4 + GUARD_BYTES);
 }
 
 static void teardown(struct fixture *t)
@@ -353,16 +337,14 @@ static uint8_t *run(struct fixture *t, int32_t kernel, int32_t m, enum bt_cuda_y
     size_t bytes = (size_t)m * (size_t)t->n * (type == BT_CUDA_Y_F32 ? 4 : 2);
     uint8_t *y = malloc(bytes + GUARD_BYTES);
     struct bt_error err = {0};
-    cr_assert_eq(cudaMemset(t->dy, 0xff, bytes + GUARD_BYTES), cudaSuccess);
+    rig_poison(t->dy, (int64_t)bytes + GUARD_BYTES);
     cr_assert_eq(
         bt_cuda_linear_run_with(t->gemm, kernel, &t->layer, &t->dx, m, t->dy, type, NULL, &err),
         BT_OK, "%s", err.msg);
-    cudaError_t rc = cudaMemcpy(y, t->dy, bytes + GUARD_BYTES, cudaMemcpyDeviceToHost);
-    cr_assert_eq(rc, cudaSuccess, "%s: %s: N %d K %d m %d: %s", t->f->name,
-                 bt_cuda_linear_kernel_name(t->gemm, kernel, &t->layer, m), t->n, t->k, m,
-                 cudaGetErrorString(rc));
+    rig_download(y, t->dy, (int64_t)bytes + GUARD_BYTES);
     for (size_t i = bytes; i < bytes + GUARD_BYTES; i++) {
-        cr_assert_eq(y[i], 0xff, "written past the end");
+        cr_assert_eq(y[i], RIG_POISON, "%s: %s: N %d K %d m %d: written past the end", t->f->name,
+                     bt_cuda_linear_kernel_name(t->gemm, kernel, &t->layer, m), t->n, t->k, m);
     }
     return y;
 }
@@ -436,9 +418,15 @@ static int32_t most_rows(struct size s)
     return (int64_t)s.n * s.k > 1000000 ? 33 : MAX_ROWS;
 }
 
-Test(linear, every_kernel_is_within_its_formats_error_budget, .timeout = 600)
+/* Every size and kernel of the formats of one kind of weights: bits 16 for dense ones. */
+static void check_formats(int32_t bits, bool int8)
 {
+    rig_rng(&rng, "linear");
     for (int32_t f = 0; f < FORMATS; f++) {
+        int32_t of = bt_weight_format_bits(formats[f].weights);
+        if ((of < 16 ? of : 16) != bits || is_int8(&formats[f]) != int8) {
+            continue;
+        }
         for (int32_t s = 0; s < SIZES; s++) {
             struct fixture t;
             setup(&t, &formats[f], sizes[s], most_rows(sizes[s]));
@@ -450,9 +438,35 @@ Test(linear, every_kernel_is_within_its_formats_error_budget, .timeout = 600)
     }
 }
 
+Test(linear, kernels_of_16_bit_weights_are_within_their_budget, .timeout = 300)
+{
+    check_formats(16, false);
+}
+
+Test(linear, kernels_of_int8_weights_are_within_their_budget, .timeout = 300)
+{
+    check_formats(8, false);
+}
+
+Test(linear, kernels_of_int8_weights_and_inputs_are_within_their_budget, .timeout = 300)
+{
+    check_formats(8, true);
+}
+
+Test(linear, kernels_of_int4_weights_are_within_their_budget, .timeout = 300)
+{
+    check_formats(4, false);
+}
+
+Test(linear, kernels_of_int4_weights_and_int8_inputs_are_within_their_budget, .timeout = 300)
+{
+    check_formats(4, true);
+}
+
 Test(linear, the_reference_is_the_cpus, .timeout = 120)
 {
     (void)rig_device();
+    rig_rng(&rng, "linear");
     for (int32_t f = 0; f < FORMATS; f++) {
         if (formats[f].weights == BT_WEIGHT_FP32) {
             continue; /* the GPU rounds these weights, the CPU does not */
@@ -479,6 +493,7 @@ Test(linear, the_reference_is_the_cpus, .timeout = 120)
 
 Test(linear, a_row_does_not_depend_on_the_others, .timeout = 300)
 {
+    rig_rng(&rng, "linear");
     for (int32_t f = 0; f < FORMATS; f++) {
         struct fixture t;
         setup(&t, &formats[f], (struct size){200, 320}, 66);
@@ -508,6 +523,7 @@ Test(linear, a_row_does_not_depend_on_the_others, .timeout = 300)
 
 Test(linear, tuning_keeps_results_and_explains_them, .timeout = 120)
 {
+    rig_rng(&rng, "linear");
     struct fixture t;
     setup(&t, &formats[9], (struct size){768, 1024}, 64);
     struct bt_error err = {0};
@@ -518,8 +534,7 @@ Test(linear, tuning_keeps_results_and_explains_them, .timeout = 120)
             bt_cuda_linear_run(t.gemm, &t.layer, &t.dx, m, t.dy, BT_CUDA_Y_COMPUTE, NULL, &err),
             BT_OK, "%s", err.msg);
         uint8_t *y = malloc((size_t)m * (size_t)t.n * 2);
-        cr_assert_eq(cudaMemcpy(y, t.dy, (size_t)m * (size_t)t.n * 2, cudaMemcpyDeviceToHost),
-                     cudaSuccess);
+        rig_download(y, t.dy, (int64_t)m * t.n * 2);
         cr_expect_leq(worst(&t, y, m, BT_CUDA_Y_COMPUTE, 5 * 0x1p-9), 1.0);
         free(y);
     }
@@ -534,6 +549,7 @@ Test(linear, tuning_keeps_results_and_explains_them, .timeout = 120)
 
 Test(linear, layers_that_differ_are_refused_side_by_side)
 {
+    rig_rng(&rng, "linear");
     struct fixture t;
     setup(&t, &formats[9], (struct size){64, 128}, 1);
     struct bt_linear other;
