@@ -27,6 +27,9 @@ constexpr int MAX_STAGES = 8;
 constexpr int BOX_BYTES = 128; /* of a token in shared memory: half of a stage's 128 inputs */
 constexpr int MAX_SPLIT = 8;   /* blocks of a cluster: what every Hopper part allows */
 
+/* The host's pass and that for 9.0a; other architectures have no use for what follows. */
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
 #define BT_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define BT_WGMMA_1(type)                                                                           \
     asm volatile(                                                                                  \
@@ -296,6 +299,8 @@ __device__ __forceinline__ void add_over_cluster(const args &p, uint32_t ring,
     }
     cluster_sync();
 }
+
+#endif
 
 /* What registers allow. */
 template <int NT, int HALVES> constexpr int blocks_per_sm()
