@@ -453,7 +453,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
         /* The block's part of a tile is done: as in skinny_kernel. */
         const int32_t row0 = (tile / p.tok_tiles * BLOCKS + warp / 4 * HALVES) * 64 + warp % 4 * 16;
         const int32_t tok0 = tile % p.tok_tiles * NT * 8;
-        if (p.split > 1) {
+        if (p.split > 0) {
             add_over_cluster<NT, HALVES>(p, ring, acc, row0, tok0, lane);
             break;
         }
@@ -575,8 +575,8 @@ bool launch_wgmma(args p, const struct linear_skinny_place &at, bool cluster, bo
         p.split = p.split < 1 ? 1 : p.split > MAX_SPLIT ? MAX_SPLIT : p.split;
         p.split = p.split < p.steps ? p.split : p.steps;
         blocks = tiles * p.split;
-        const int32_t sums = p.split > 1 ? FRAGMENTS * GROUP_THREADS * 16 : 0;
-        smem = smem > sums + 1024 ? smem : sums + 1024;
+        const int32_t sums = FRAGMENTS * GROUP_THREADS * 16 + 1024;
+        smem = smem > sums ? smem : sums;
     } else {
         blocks = blocks < units ? blocks : units;
     }

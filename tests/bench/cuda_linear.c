@@ -6,8 +6,9 @@
  * measured ceilings; off is the relative distance to the first kernel's result.
  *
  *   cuda_linear [WEIGHTS ...]       of bf16, w8a8, w8a16, w4a16, w4a8; default: all
- *   cuda_linear tune [WEIGHTS ...]  instead, how long the choice of kernels takes for the 13B, and
- *                                   what is chosen
+ *   cuda_linear once                instead, one launch of each of our kernels on a small layer:
+ * for compute-sanitizer cuda_linear tune [WEIGHTS ...]  instead, how long the choice of kernels
+ * takes for the 13B, and what is chosen
  */
 #include "engine/cuda/linear.h"
 
@@ -231,6 +232,34 @@ static void bench_layer(const struct bt_cuda_device *device, const struct layer 
     check_cuda(cudaStreamDestroy(b.stream), "stream");
 }
 
+static void once(const struct bt_cuda_device *device, const struct kind *k)
+{
+    static const int32_t few[] = {5, 12, 20, 40, 100};
+    struct bench b = {0};
+    struct bt_error err = {0};
+    bt_cuda_arena_init(&b.arena, "bench");
+    struct bt_cuda_gemm_opts o = {
+        .device = device, .compute = BT_ACT_BF16, .max_rows = 128, .arena = &b.arena};
+    check(bt_cuda_gemm_create(&o, &b.gemm, &err) == BT_OK, "gemm", err.msg);
+    check(bt_cuda_linear_random(b.gemm, &b.arena, 328, 1168, k->weights, k->act, true, 1,
+                                &b.layers[0], &err) == BT_OK,
+          "weights", err.msg);
+    b.x = (struct bt_cuda_x){.x16 = random_bytes(&b.arena, 128 * 1168 * 2, 1),
+                             .x8 = random_bytes(&b.arena, 128 * 1168, 0),
+                             .x_scale = random_bytes(&b.arena, 128 * 4, 1)};
+    b.y = take(&b.arena, 128 * 328 * 4);
+    for (int32_t i = 0; i < 5; i++) {
+        for (int32_t kernel = 1; kernel < bt_cuda_linear_kernels(); kernel++) {
+            if (bt_cuda_linear_kernel_name(b.gemm, kernel, &b.layers[0], few[i]) != NULL) {
+                launch(&b, kernel, 0, few[i], BT_CUDA_Y_COMPUTE);
+            }
+        }
+    }
+    check_cuda(cudaDeviceSynchronize(), k->name);
+    bt_cuda_gemm_destroy(b.gemm);
+    bt_cuda_arena_fini(&b.arena);
+}
+
 /* Chooses kernels for all layers of the 13B and prints the choice. */
 static void tune(const struct bt_cuda_device *device, const struct kind *k)
 {
@@ -266,6 +295,12 @@ int main(int argc, char **argv)
     struct bt_cuda_device device;
     struct bt_error err = {0};
     check(bt_cuda_device_open(0, &device, &err) == BT_OK, "device", err.msg);
+    if (argc > 1 && strcmp(argv[1], "once") == 0) {
+        for (int32_t k = 0; k < KINDS; k++) {
+            once(&device, &kinds[k]);
+        }
+        return 0;
+    }
     int only_tune = argc > 1 && strcmp(argv[1], "tune") == 0;
     if (!only_tune) {
         (void)printf("model,layer,n,k,weights,m,kernel,us,gb_per_s,tflop_per_s,roof,off\n");

@@ -69,8 +69,8 @@ struct size {
 };
 
 static const struct size sizes[] = {
-    {1, 1},     {5, 24},     {33, 37},    {64, 128},   {100, 200},
-    {200, 320}, {130, 1000}, {530, 1168}, {768, 4112},
+    {1, 1},      {5, 24},     {33, 37},    {64, 128},   {100, 200}, {200, 320},
+    {130, 1000}, {530, 1168}, {768, 4112}, {17000, 64}, /* more tiles than a GPU holds at once */
 };
 
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
@@ -415,7 +415,7 @@ static void check_kernel(struct fixture *t, int32_t kernel)
 
 static int32_t most_rows(struct size s)
 {
-    return (int64_t)s.n * s.k > 1000000 ? 33 : MAX_ROWS;
+    return (int64_t)s.n * s.k > 2000000 ? 33 : MAX_ROWS;
 }
 
 /* Every size and kernel of the formats of one kind of weights: bits 16 for dense ones. */
