@@ -130,11 +130,8 @@ static void add_norm(const struct pass *p, const void *y, const void *weight,
 /* Adds up the ranks' shares of y. */
 static enum bt_code add_ranks(const struct pass *p, struct bt_error *err)
 {
-    if (p->d->add_ranks == NULL) {
-        return BT_OK;
-    }
     int64_t n = (int64_t)p->b->n_rows * p->d->model->arch.hidden;
-    return p->d->add_ranks(p->d->comm, p->d->work->y, n, p->d->types.compute, p->stream, err);
+    return bt_cuda_comm_add(p->d->comm, p->d->work->y, n, p->d->types.compute, p->stream, err);
 }
 
 static enum bt_code attention_block(const struct pass *p, int32_t layer, struct bt_error *err)

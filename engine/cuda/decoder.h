@@ -9,6 +9,7 @@
 
 #include "engine/cuda/attention.h"
 #include "engine/cuda/batch.h"
+#include "engine/cuda/comm.h"
 #include "engine/cuda/model.h"
 #include "engine/meter.h"
 
@@ -36,13 +37,6 @@ BT_NODISCARD enum bt_code bt_cuda_work_init(struct bt_cuda_work *w, struct bt_cu
                                             const struct bt_arch *draft, int32_t max_rows,
                                             struct bt_error *err);
 
-struct bt_cuda_comm;
-
-/* Adds up x [n] of the compute type over all ranks, in stream order. */
-typedef enum bt_code (*bt_cuda_add_ranks_fn)(struct bt_cuda_comm *comm, void *x, int64_t n,
-                                             enum bt_act_format type, struct CUstream_st *stream,
-                                             struct bt_error *err);
-
 struct bt_cuda_decoder {
     const struct bt_cuda_model *model; /* borrowed, as all below */
     struct bt_cuda_gemm *gemm;
@@ -51,8 +45,7 @@ struct bt_cuda_decoder {
     enum bt_kv_part_id part;
     struct bt_cuda_work *work;
     struct bt_cuda_types types;
-    struct bt_cuda_comm *comm;
-    bt_cuda_add_ranks_fn add_ranks; /* NULL: one rank */
+    struct bt_cuda_comm *comm; /* NULL: one rank */
     bool unfused;
 };
 

@@ -3,6 +3,7 @@
 #include "engine/core/rng.h"
 #include "engine/cpu/ops.h"
 #include "engine/cuda/check.cuh"
+#include "engine/model/shard.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 struct loader {
     const struct bt_cuda_model_opts *o;
     struct bt_cuda_model *m;
-    enum bt_dtype dtype; /* of the compute type */
+    enum bt_dtype dtype;    /* of the compute type */
+    struct bt_arena shares; /* of the matrix being loaded */
 };
 
 enum bt_code bt_cuda_upload(void *dst, const void *src, int64_t bytes, struct bt_error *err)
@@ -120,120 +122,9 @@ static enum bt_code load_rope(struct loader *l, struct bt_error *err)
     return code;
 }
 
-/* ---- shares of tensor parallelism ---- */
-
-static size_t dense_bytes(const struct bt_tensor *t)
-{
-    return bt_dtype_bytes(t->dtype);
-}
-
-/* Outputs from .. from + n - 1: a view. */
-static struct bt_linear rows_of(const struct bt_linear *w, int32_t from, int32_t n)
-{
-    struct bt_linear s = *w;
-    s.n_out = n;
-    if (w->quantised) {
-        size_t scale = (size_t)from * (size_t)w->q.scale_stride;
-        s.q.n_out = n;
-        s.q.q += (size_t)from * bt_qweight_row_bytes(&w->q);
-        s.q.scale = (char *)w->q.scale + scale * bt_dtype_bytes(w->q.scale_dtype);
-        s.q.zero = w->q.zero == NULL ? NULL : w->q.zero + scale;
-    } else {
-        s.w.rows = n;
-        s.w.p = (char *)w->w.p + (size_t)from * (size_t)w->n_in * dense_bytes(&w->w);
-    }
-    if (w->bias.p != NULL) {
-        s.bias.cols = n;
-        s.bias.p = (char *)w->bias.p + (size_t)from * dense_bytes(&w->bias);
-    }
-    return s;
-}
-
-/* Copies `bytes` of each of n rows that are `stride` apart, from `offset` on. */
-static void *copy_columns(const void *src, int32_t n, size_t stride, size_t offset, size_t bytes)
-{
-    char *out = malloc((size_t)n * bytes);
-    for (int32_t i = 0; i < n && out != NULL; i++) {
-        memcpy(out + (size_t)i * bytes, (const char *)src + (size_t)i * stride + offset, bytes);
-    }
-    return out;
-}
-
-/* Inputs from .. from + n - 1: a copy, whose pieces are to be freed. The bias is rank 0's. */
-static enum bt_code columns_of(const struct bt_linear *w, int32_t from, int32_t n, bool bias,
-                               struct bt_linear *s, struct bt_error *err)
-{
-    *s = *w;
-    s->n_in = n;
-    if (!bias) {
-        s->bias.p = NULL;
-    }
-    if (!w->quantised) {
-        size_t size = dense_bytes(&w->w);
-        s->w.cols = n;
-        s->w.p = copy_columns(w->w.p, w->n_out, (size_t)w->n_in * size, (size_t)from * size,
-                              (size_t)n * size);
-        return s->w.p == NULL ? bt_error_set(err, BT_ERR_NOMEM, n, __FILE__, __LINE__,
-                                             "cuda: no memory for a share")
-                              : BT_OK;
-    }
-    const struct bt_qweight *q = &w->q;
-    bool grouped = q->n_groups > 1;
-    if (q->perm != NULL || (grouped && (from % q->group != 0 || n % q->group != 0)) ||
-        (q->bits == 4 && (from % 2 != 0 || n % 2 != 0))) {
-        BT_FAIL(
-            err, BT_ERR_ARG, n,
-            "tp: inputs %d .. %d of a matrix with groups of %d cannot be shared out (act-order, "
-            "or a group on two ranks)",
-            from, from + n - 1, q->group);
-    }
-    size_t per = q->bits == 4 ? 2 : 1;
-    size_t scale = bt_dtype_bytes(q->scale_dtype);
-    s->q.n_in = n;
-    s->q.group = grouped ? q->group : n;
-    s->q.n_groups = grouped ? n / q->group : 1;
-    s->q.q =
-        copy_columns(q->q, w->n_out, bt_qweight_row_bytes(q), (size_t)from / per, (size_t)n / per);
-    bool good = s->q.q != NULL;
-    if (grouped) {
-        size_t g = (size_t)(from / q->group);
-        size_t n_g = (size_t)s->q.n_groups;
-        s->q.scale_stride = s->q.n_groups;
-        s->q.scale =
-            copy_columns(q->scale, w->n_out, (size_t)q->n_groups * scale, g * scale, n_g * scale);
-        good = good && s->q.scale != NULL;
-        if (q->zero != NULL) {
-            s->q.zero = copy_columns(q->zero, w->n_out, (size_t)q->n_groups, g, n_g);
-            good = good && s->q.zero != NULL;
-        }
-    }
-    return good ? BT_OK
-                : bt_error_set(err, BT_ERR_NOMEM, n, __FILE__, __LINE__,
-                               "cuda: no memory for a share");
-}
-
-static void columns_fini(const struct bt_linear *w, struct bt_linear *s)
-{
-    if (!w->quantised) {
-        free(s->w.p);
-        return;
-    }
-    free(s->q.q);
-    if (s->q.scale != w->q.scale) {
-        free(s->q.scale);
-        free(s->q.zero);
-    }
-}
-
 /* ---- matrices ---- */
 
-static int32_t rank_n_out(const struct loader *l, enum bt_linear_id id)
-{
-    return bt_linear_n_out(&l->m->arch, id);
-}
-
-/* One matrix from n parts that read the same input, each rank with its share of every part. KV
- * heads that are fewer than ranks are on several. */
+/* One matrix from n parts that read the same input, each rank with its share of every part. */
 static enum bt_code load_joint(struct loader *l, const struct bt_layer *layer,
                                const enum bt_linear_id *ids, int32_t n, struct bt_cuda_linear *out,
                                struct bt_error *err)
@@ -241,30 +132,31 @@ static enum bt_code load_joint(struct loader *l, const struct bt_layer *layer,
     struct bt_linear parts[3];
     const struct bt_linear *at[3];
     for (int32_t i = 0; i < n; i++) {
-        const struct bt_linear *w = &layer->linear[ids[i]];
-        int32_t share = rank_n_out(l, ids[i]);
-        int64_t from = (int64_t)l->o->rank * w->n_out / l->o->n_ranks;
-        parts[i] = rows_of(w, (int32_t)(from / share * share), share);
+        struct bt_shard_range r =
+            bt_shard_range_of(&l->o->model->config.arch, ids[i], l->o->n_ranks, l->o->rank);
+        parts[i] = bt_linear_outputs(&layer->linear[ids[i]], r);
         at[i] = &parts[i];
     }
     return bt_cuda_linear_load(l->o->gemm, &l->m->arena, at, n, out, err);
 }
 
 /* A matrix whose inputs are shared out: the ranks' outputs add up. */
-static enum bt_code load_added(struct loader *l, const struct bt_linear *w, int32_t n_in,
+static enum bt_code load_added(struct loader *l, const struct bt_layer *layer, enum bt_linear_id id,
                                struct bt_cuda_linear *out, struct bt_error *err)
 {
-    if (l->o->n_ranks == 1) {
-        return bt_cuda_linear_load(l->o->gemm, &l->m->arena, &w, 1, out, err);
-    }
+    const struct bt_linear *w = &layer->linear[id];
     struct bt_linear share;
-    enum bt_code code = columns_of(w, l->o->rank * n_in, n_in, l->o->rank == 0, &share, err);
-    if (code == BT_OK) {
-        const struct bt_linear *at = &share;
-        code = bt_cuda_linear_load(l->o->gemm, &l->m->arena, &at, 1, out, err);
+    if (l->o->n_ranks > 1) {
+        struct bt_shard_range r =
+            bt_shard_range_of(&l->o->model->config.arch, id, l->o->n_ranks, l->o->rank);
+        bt_arena_reset(&l->shares);
+        BT_TRY(bt_linear_inputs(w, r, &l->shares, &share, err));
+        if (l->o->rank == 0) {
+            share.bias = w->bias;
+        }
+        w = &share;
     }
-    columns_fini(w, &share);
-    return code;
+    return bt_cuda_linear_load(l->o->gemm, &l->m->arena, &w, 1, out, err);
 }
 
 static enum bt_code load_layer(struct loader *l, int32_t i, struct bt_error *err)
@@ -281,9 +173,9 @@ static enum bt_code load_layer(struct loader *l, int32_t i, struct bt_error *err
         BT_TRY(load_vector(l, &from->k_norm, a->head_dim, &to->k_norm, err));
     }
     BT_TRY(load_joint(l, from, qkv, 3, &to->qkv, err));
-    BT_TRY(load_added(l, &from->linear[BT_LINEAR_O], a->n_heads * a->head_dim, &to->o, err));
+    BT_TRY(load_added(l, from, BT_LINEAR_O, &to->o, err));
     BT_TRY(load_joint(l, from, gate_up, 2, &to->gate_up, err));
-    return load_added(l, &from->linear[BT_LINEAR_DOWN], a->intermediate, &to->down, err);
+    return load_added(l, from, BT_LINEAR_DOWN, &to->down, err);
 }
 
 static enum bt_code load_weights(struct loader *l, struct bt_error *err)
@@ -394,7 +286,9 @@ enum bt_code bt_cuda_model_load(const struct bt_cuda_model_opts *o, struct bt_cu
     bt_cuda_arena_init(&m->arena, o->what);
     struct loader l = {
         .o = o, .m = m, .dtype = o->compute == BT_ACT_FP16 ? BT_DTYPE_F16 : BT_DTYPE_BF16};
+    bt_arena_init(&l.shares, 0);
     enum bt_code code = load(&l, err);
+    bt_arena_fini(&l.shares);
     if (code != BT_OK) {
         bt_cuda_model_fini(m);
     }
