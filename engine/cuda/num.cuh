@@ -79,74 +79,33 @@ __device__ inline float bt_exp_f32(float x)
     return x < -87.3f ? 0.0f : __fmul_rn(p, __uint_as_float(bits));
 }
 
-/* 2^f, within 2 units of the last place, for |f| <= 1. */
-__device__ inline float bt_exp2_small(float f)
+/* a / b, rounded to nearest, of a quotient found by a reciprocal that is nearly 1 / b: twice
+ * brought closer by its exact remainder, without the branches of a division. For numbers whose
+ * remainders do not run out of exponents. */
+__device__ inline float bt_divide_by(float a, float b, float reciprocal)
 {
-    float y;
-    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(f));
-    return y;
+    float q = __fmul_rn(a, reciprocal);
+    q = __fmaf_rn(__fmaf_rn(-b, q, a), reciprocal, q);
+    return __fmaf_rn(__fmaf_rn(-b, q, a), reciprocal, q);
 }
 
-/* silu(g) within 2^-20 for g > -80: e^-g = 2^k 2^f; beyond 80 silu is g. */
-__device__ inline float bt_silu_near(float g)
+/* silu(g) as the CPU has it; for every 16-bit g that is tested to be so, to the bit. */
+__device__ inline float bt_silu(float g)
 {
-    const float magic = 12582912.0f; /* the sum's low bits are k */
-    float x = fmaxf(-g, -80.0f);
-    float t = fmaf(x, 1.44269502f, magic);
-    float k = t - magic;
-    float f = fmaf(x, 1.92596303e-8f, fmaf(x, 1.44269502f, -k));
-    float e = __uint_as_float(__float_as_uint(bt_exp2_small(f)) + (__float_as_uint(t) << 23));
-    return __fdividef(g, 1.0f + e);
+    float d = __fadd_rn(1.0f, bt_exp_f32(-g));
+    float reciprocal;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(reciprocal) : "f"(d));
+    return copysignf(bt_divide_by(g, d, reciprocal), g);
 }
 
-/* silu(g) by the CPU's own operations. Rare, so not worth its registers where it is called. */
-__device__ __noinline__ inline float bt_silu_exact(float g)
-{
-    return __fdiv_rn(g, __fadd_rn(1.0f, bt_exp_f32(-g)));
-}
-
-/* silu of numbers, rounded to T, as the CPU has it to the bit. A short formula decides for all of
- * them at once; then those few (one in some thousands) that lie so near the middle between two
- * numbers of T that its error might count, or whose exponents run out, are computed again. */
-template <typename T, int V> __device__ inline bt_pack<T, V> bt_silu(const bt_pack<T, V> &gate)
-{
-    bt_pack<T, V> y;
-    uint32_t doubtful = 0;
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-        float g = bt_to_f32(gate.v[j]);
-        float near = bt_silu_near(g);
-        y.v[j] = bt_from_f32<T>(near * (1.0f - 0x1p-19f));
-        T high = bt_from_f32<T>(near * (1.0f + 0x1p-19f));
-        bool sure = bt_to_f32(y.v[j]) == bt_to_f32(high) && g > -80.0f;
-        doubtful |= sure ? 0u : 1u << j;
-    }
-    if (doubtful != 0) {
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-            if ((doubtful >> j & 1u) != 0) {
-                y.v[j] = bt_from_f32<T>(bt_silu_exact(bt_to_f32(gate.v[j])));
-            }
-        }
-    }
-    return y;
-}
-
-__device__ __noinline__ inline float bt_divide_exact(float a, float b)
-{
-    return __fdiv_rn(a, b);
-}
-
-/* Rounding to INT8 by a scale as the CPU does, rint(x / scale) within +-127: by the reciprocal,
- * and by division for those whose quotient lies so near a half step that the reciprocal's error
- * might count. */
+/* Rounding to INT8 by a scale as the CPU does: rint(x / scale) within +-127; 0 by scale 0. */
 struct bt_int8_scale {
-    float scale, inverse;
-    float sure; /* how far from an integer the quotient may lie; below 0: always divide */
+    float scale, reciprocal;
+    bool tiny; /* too small for remainders */
 
     __device__ explicit bt_int8_scale(float s)
-        : scale(s), inverse(s > 0.0f ? 1.0f / s : 0.0f),
-          sure(s > 0.0f && s < 0x1p-120f ? -1.0f : 0.4999f)
+        : scale(s > 0.0f && s < INFINITY ? s : 0.0f),
+          reciprocal(scale > 0.0f ? 1.0f / scale : 0.0f), tiny(scale > 0.0f && scale < 0x1p-80f)
     {
     }
 
@@ -155,23 +114,11 @@ struct bt_int8_scale {
     {
         const float magic = 12582912.0f; /* the sum's low byte is the integer */
         bt_pack<int8_t, V> q;
-        uint32_t doubtful = 0;
-#pragma unroll
         for (int j = 0; j < V; j++) {
-            float y = fminf(fmaxf(bt_to_f32(x.v[j]) * inverse, -127.0f), 127.0f);
-            float sum = y + magic;
+            float v = bt_to_f32(x.v[j]);
+            float y = tiny ? v / scale : bt_divide_by(v, scale, reciprocal);
+            float sum = fminf(fmaxf(y, -127.0f), 127.0f) + magic;
             q.v[j] = (int8_t)(__float_as_uint(sum) & 0xff);
-            doubtful |= fabsf(y - (sum - magic)) > sure ? 1u << j : 0u;
-        }
-        if (doubtful != 0) {
-#pragma unroll
-            for (int j = 0; j < V; j++) {
-                if ((doubtful >> j & 1u) != 0) {
-                    float y = bt_divide_exact(bt_to_f32(x.v[j]), scale);
-                    float sum = fminf(fmaxf(y, -127.0f), 127.0f) + magic;
-                    q.v[j] = (int8_t)(__float_as_uint(sum) & 0xff);
-                }
-            }
         }
         return q;
     }

@@ -21,6 +21,7 @@ enum {
     ROW_BLOCKS = 2,      /* of those that must fit a multiprocessor */
     SPLIT_THREADS = 256, /* of a block where a row may be split among blocks */
     MAX_CLUSTER = 8,
+    CLUSTER_ROWS = 64, /* more rows fill the device by themselves, and need no cluster's barriers */
 };
 
 /* ---- rows ---- */
@@ -256,10 +257,11 @@ __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
     const bt_pack<T, V> *gate = packs_of<T, V>(row, 0, n);
     const bt_pack<T, V> *up = packs_of<T, V>(row, 1, n);
     put_row<T, V>(out, blockIdx.x, n, [&](int i, int) {
-        bt_pack<T, V> g = bt_silu(gate[i]);
+        bt_pack<T, V> g = gate[i];
         bt_pack<T, V> u = up[i];
         for (int j = 0; j < V; j++) {
-            g.v[j] = bt_from_f32<T>(bt_to_f32(g.v[j]) * bt_to_f32(u.v[j]));
+            float y = bt_round<T>(bt_silu(bt_to_f32(g.v[j])));
+            g.v[j] = bt_from_f32<T>(y * bt_to_f32(u.v[j]));
         }
         return g;
     });
@@ -271,9 +273,9 @@ template <typename T, int V> __global__ void medusa_kernel(const T *x, const T *
     span s = span_of(n / V);
     for (int i = s.first; i < s.end; i += s.stride) {
         bt_pack<T, V> a = packs_of<T, V>(x, row, n)[i];
-        bt_pack<T, V> b = bt_silu(packs_of<T, V>(y, row, n)[i]);
+        bt_pack<T, V> b = packs_of<T, V>(y, row, n)[i];
         for (int j = 0; j < V; j++) {
-            a.v[j] = bt_from_f32<T>(bt_to_f32(b.v[j]) + bt_to_f32(a.v[j]));
+            a.v[j] = bt_from_f32<T>(bt_round<T>(bt_silu(bt_to_f32(b.v[j]))) + bt_to_f32(a.v[j]));
         }
         packs_of<T, V>(out, row, n)[i] = a;
     }
@@ -382,7 +384,7 @@ shape shape_of(const bt_cuda_out &out, int32_t n_rows, int32_t n_packs)
     BT_ASSERT(out.out_scale != nullptr);
     int32_t blocks = (n_packs + SPLIT_THREADS - 1) / SPLIT_THREADS;
     blocks = blocks < MAX_CLUSTER ? blocks : MAX_CLUSTER;
-    if (blocks == 1 || !has_clusters()) {
+    if (blocks == 1 || n_rows > CLUSTER_ROWS || !has_clusters()) {
         return one_block_a_row(n_rows, n_packs);
     }
     shape s = one_block_a_row(n_rows, (n_packs + blocks - 1) / blocks);

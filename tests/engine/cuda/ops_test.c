@@ -381,6 +381,44 @@ Test(cuda_ops, int8_of_half_steps)
     bt_cuda_arena_fini(&arena);
 }
 
+/* Many rows are shared out among the multiprocessors in another way than few. */
+Test(cuda_ops, int8_of_many_rows)
+{
+    start("many rows");
+    enum { N = 5120, MANY = 200 };
+    struct numbers gate_up = draw(BT_ACT_BF16, (int64_t)2 * MANY * N, 3.0);
+    struct rows_out few = take_out(BT_ACT_BF16, ROWS, N, true, true, 0.0f);
+    struct rows_out many = take_out(BT_ACT_BF16, MANY, N, true, true, 0.0f);
+    bt_cuda_silu_mul(all_types[0].t, gate_up.device, ROWS, N, few.out, NULL);
+    bt_cuda_silu_mul(all_types[0].t, gate_up.device, MANY, N, many.out, NULL);
+    int8_t *a = take_host((size_t)ROWS * N);
+    int8_t *b = take_host((size_t)ROWS * N);
+    rig_download(a, few.out.out8, ROWS * N);
+    rig_download(b, many.out.out8, ROWS * N);
+    cr_expect_arr_eq(a, b, ROWS * N, "a row depends on how many there are");
+    float *got = read_numbers(&many.y, true, "silu_mul");
+    int8_t *q = take_host((size_t)MANY * N);
+    float scales[MANY];
+    int16_t want[N];
+    rig_download(q, many.out.out8, MANY * N);
+    rig_download(scales, many.out.out_scale, MANY * 4);
+    for (int32_t i = 0; i < MANY; i++) {
+        float scale = bt_cpu_quantise_row(got + i * N, N, 0.0f, want);
+        cr_assert_eq(scales[i], scale, "row %d", i);
+        for (int32_t j = 0; j < N; j++) {
+            cr_assert_eq(q[i * N + j], want[j], "[%d, %d]", i, j);
+        }
+    }
+    free(a);
+    free(b);
+    free(q);
+    free(got);
+    drop(&gate_up);
+    drop(&few.y);
+    drop(&many.y);
+    bt_cuda_arena_fini(&arena);
+}
+
 /* ---- tables ---- */
 
 static void check_embed(const struct types *ty, int32_t n)
