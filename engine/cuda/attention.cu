@@ -142,9 +142,14 @@ void bt_cuda_attn_destroy(struct bt_cuda_attn *a)
     delete a;
 }
 
-int32_t bt_cuda_attn_plan_words(const struct bt_cuda_attn *a)
+int32_t bt_cuda_attn_plan_words(const struct bt_cuda_attn *a, int32_t n_rows, int32_t n_segments)
 {
-    return bt_attn_plan_words(&a->shape, a->max_rows, a->max_segments);
+    return bt_attn_plan_words(&a->shape, n_rows, n_segments);
+}
+
+int32_t bt_cuda_attn_max_plan_words(const struct bt_cuda_attn *a)
+{
+    return bt_attn_max_plan_words(&a->shape, a->max_rows, a->max_segments);
 }
 
 void bt_cuda_attn_plan(const struct bt_cuda_attn *a, const struct bt_cuda_attn_segment *segments,

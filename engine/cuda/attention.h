@@ -45,8 +45,10 @@ BT_NODISCARD enum bt_code bt_cuda_attn_create(const struct bt_cuda_attn_opts *o,
                                               struct bt_cuda_attn **out, struct bt_error *err);
 void bt_cuda_attn_destroy(struct bt_cuda_attn *a);
 
-/* int32 words of a plan, at most, for batches within the limits given at creation. */
-int32_t bt_cuda_attn_plan_words(const struct bt_cuda_attn *a);
+/* int32 words of the plan of a batch padded to n_rows and n_segments, and the most that any batch
+ * within the limits given at creation takes. */
+int32_t bt_cuda_attn_plan_words(const struct bt_cuda_attn *a, int32_t n_rows, int32_t n_segments);
+int32_t bt_cuda_attn_max_plan_words(const struct bt_cuda_attn *a);
 
 /* Writes the plan of a batch to host memory; n_rows and n_segments are the batch's, padded.
  * `decode` promises that no segment has more than 16 rows, as a captured graph needs: then the

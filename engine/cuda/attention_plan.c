@@ -64,6 +64,12 @@ int32_t bt_attn_max_split_tiles(const struct bt_attn_shape *s)
     return max_i32(bt_attn_n_shares(s, 8), bt_attn_n_shares(s, 16));
 }
 
+/* Lists that are made: of each class, and again for layers that slide if there are any. */
+static int32_t n_lists(const struct bt_attn_shape *s)
+{
+    return s->window > 0 ? 2 * s->n_classes : s->n_classes;
+}
+
 struct bt_attn_list_at bt_attn_list_at(const struct bt_attn_shape *s, int32_t n_rows,
                                        int32_t n_segments, int32_t list)
 {
@@ -71,19 +77,28 @@ struct bt_attn_list_at bt_attn_list_at(const struct bt_attn_shape *s, int32_t n_
     int32_t n_shares = bt_attn_n_shares(s, rows);
     int32_t items = (max_tiles(s, rows, n_rows, n_segments) + n_shares) * ITEM_WORDS;
     int32_t chunks = bt_attn_max_chunks(s, n_rows, n_segments) * CHUNK_WORDS;
+    int32_t before = list / BT_CUDA_KV_CLASSES * s->n_classes + list % BT_CUDA_KV_CLASSES;
     struct bt_attn_list_at at;
-    at.shares = HEAD_WORDS + list * (n_shares + 1 + items + chunks);
+    at.shares = HEAD_WORDS + before * (n_shares + 1 + items + chunks);
     at.items = at.shares + n_shares + 1;
     at.chunks = at.items + items;
+    at.end = at.chunks + chunks;
     return at;
 }
 
-int32_t bt_attn_plan_words(const struct bt_attn_shape *s, int32_t max_rows, int32_t max_segments)
+int32_t bt_attn_plan_words(const struct bt_attn_shape *s, int32_t n_rows, int32_t n_segments)
+{
+    struct bt_attn_list_at first = bt_attn_list_at(s, n_rows, n_segments, 0);
+    return HEAD_WORDS + n_lists(s) * (first.end - first.shares);
+}
+
+int32_t bt_attn_max_plan_words(const struct bt_attn_shape *s, int32_t max_rows,
+                               int32_t max_segments)
 {
     int32_t n_shares = bt_attn_max_split_tiles(s);
     int32_t items = (max_tiles(s, 8, max_rows, max_segments) + n_shares) * ITEM_WORDS;
     int32_t chunks = bt_attn_max_chunks(s, max_rows, max_segments) * CHUNK_WORDS;
-    return HEAD_WORDS + BT_ATTN_LISTS * (n_shares + 1 + items + chunks);
+    return HEAD_WORDS + n_lists(s) * (n_shares + 1 + items + chunks);
 }
 
 /* The making of one list. */

@@ -90,12 +90,15 @@ struct bt_attn_list_at {
     int32_t shares; /* [n_shares + 1]: share i has items shares[i] .. shares[i + 1] - 1 */
     int32_t items;
     int32_t chunks;
+    int32_t end;
 };
 struct bt_attn_list_at bt_attn_list_at(const struct bt_attn_shape *s, int32_t n_rows,
                                        int32_t n_segments, int32_t list);
 
-/* Words of a plan for batches of at most max_rows and max_segments. */
-int32_t bt_attn_plan_words(const struct bt_attn_shape *s, int32_t max_rows, int32_t max_segments);
+/* Words of the plan of a batch padded to n_rows and n_segments, and of any no larger. */
+int32_t bt_attn_plan_words(const struct bt_attn_shape *s, int32_t n_rows, int32_t n_segments);
+int32_t bt_attn_max_plan_words(const struct bt_attn_shape *s, int32_t max_rows,
+                               int32_t max_segments);
 
 /* Writes the plan of a batch; n_rows and n_segments are padded. */
 void bt_attn_plan_make(const struct bt_attn_shape *s, const struct bt_cuda_attn_segment *segments,

@@ -51,7 +51,7 @@ static struct bt_cuda_meta layout_of(const struct bt_cuda_pass *p, const struct 
     m.want = at;
     at += s->n_wanted;
     m.plan = (at + 3) / 4 * 4; /* read in vectors */
-    m.n_words = m.plan + bt_cuda_attn_plan_words(p->decoder->attn);
+    m.n_words = m.plan + bt_cuda_attn_plan_words(p->decoder->attn, s->n_rows, s->n_segments);
     return m;
 }
 
@@ -59,9 +59,9 @@ int64_t bt_cuda_pass_pinned_bytes(const struct bt_cuda_executor *e, int32_t n_pa
 {
     int64_t rows = e->opts.max_rows;
     int64_t segments = e->max_segments;
-    int64_t plan = bt_cuda_attn_plan_words(e->attn);
-    if (e->draft_attn != NULL && bt_cuda_attn_plan_words(e->draft_attn) > plan) {
-        plan = bt_cuda_attn_plan_words(e->draft_attn);
+    int64_t plan = bt_cuda_attn_max_plan_words(e->attn);
+    if (e->draft_attn != NULL && bt_cuda_attn_max_plan_words(e->draft_attn) > plan) {
+        plan = bt_cuda_attn_max_plan_words(e->draft_attn);
     }
     int64_t words =
         segments * CHOICE_WORDS + 4 * rows + 4 * segments + 1 + e->max_choice_rows + plan + 64;

@@ -180,7 +180,7 @@ static void run(const struct bt_cuda_device &device, const bench_case &c)
         std::swap(blocks[(size_t)i], blocks[(size_t)(rand() % (i + 1))]);
     }
     bool decode = c.rows <= 16;
-    std::vector<int32_t> plan((size_t)bt_cuda_attn_plan_words(attn));
+    std::vector<int32_t> plan((size_t)bt_cuda_attn_plan_words(attn, n_rows, c.batch));
     bt_cuda_attn_plan(attn, segments.data(), n_rows, c.batch, decode, plan.data());
 
     struct bt_cuda_batch b = {};

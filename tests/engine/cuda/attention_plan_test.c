@@ -146,7 +146,9 @@ Test(attention_plan, every_key_of_every_row_is_read_once)
         int32_t n_segments = live + (int32_t)bt_rng_below(&rng, (uint64_t)(SEGMENTS - live));
         n_segments = n_segments > n_rows ? n_rows : n_segments;
         n_segments = n_segments < live ? live : n_segments;
-        int32_t words = bt_attn_plan_words(&s, n_rows + 3, n_segments + 2);
+        int32_t words = bt_attn_plan_words(&s, n_rows, n_segments);
+        cr_assert_leq(words, bt_attn_max_plan_words(&s, n_rows, n_segments));
+        cr_assert_leq(words, bt_attn_max_plan_words(&s, n_rows + 3, n_segments + 2));
         int32_t *plan = malloc((size_t)(words + 1) * sizeof *plan);
         memset(plan, 0x5a, (size_t)(words + 1) * sizeof *plan);
         bt_attn_plan_make(&s, segments, n_rows, n_segments, decode, plan);

@@ -232,7 +232,7 @@ static void setup(struct batch *b, const struct shape *c, const struct bt_rng *r
     };
     struct bt_error err = {0};
     cr_assert_eq(bt_cuda_attn_create(&o, &b->attn, &err), BT_OK, "%s", err.msg);
-    b->plan_words = bt_cuda_attn_plan_words(b->attn);
+    b->plan_words = bt_cuda_attn_plan_words(b->attn, b->n_rows, b->n_segments);
     b->plan = host((size_t)b->plan_words * sizeof *b->plan);
     make_plan(b);
     b->q_stride = (c->n_heads + 2 * c->n_kv_heads) * c->head_dim;
