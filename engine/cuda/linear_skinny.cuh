@@ -613,6 +613,8 @@ template <int NT> constexpr int most_per_sm()
     return NT <= 2 ? 3 : 2;
 }
 
+/* Long because one loop holds what all its parts share: the ring, the place in the tiles, the sums.
+ */
 template <kind KIND, class T, int NT>
 __global__ void __launch_bounds__(THREADS, most_per_sm<NT>())
     skinny_kernel(const __grid_constant__ args p)

@@ -314,6 +314,7 @@ __host__ __device__ constexpr uint32_t stage_of(uint32_t x_bytes, int32_t w_byte
     return (x_bytes + (uint32_t)w_bytes + 1023) & ~1023u;
 }
 
+/* Long because of what skinny_kernel is. */
 template <class T, int NT, int HALVES>
 __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
     wgmma_kernel(const __grid_constant__ args p, const __grid_constant__ CUtensorMap x_map)
