@@ -24,6 +24,20 @@ Test(cuda_comm, one_rank_is_nobody_and_adds_nothing)
     bt_cuda_comm_destroy(NULL);
 }
 
+Test(cuda_comm, an_id_is_made_or_what_is_missing_is_named)
+{
+    struct bt_error err = {0};
+    struct bt_cuda_comm_id id = {{0}};
+    static const struct bt_cuda_comm_id nothing;
+    enum bt_code code = bt_cuda_comm_make_id(&id, &err);
+    if (code == BT_OK) {
+        cr_expect_neq(memcmp(&id, &nothing, sizeof id), 0);
+    } else {
+        cr_expect_eq(code, BT_ERR_MISSING, "%s", err.msg);
+        cr_expect_not_null(strstr(err.msg, "several ranks need NCCL"), "%s", err.msg);
+    }
+}
+
 enum { N_RANKS = 2, N = 1000 };
 
 struct rank {
