@@ -1,6 +1,7 @@
 #include "cli/engine.h"
 
 #include "cli/lookup.h"
+#include "engine/cpu/host.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -84,6 +85,23 @@ static enum bt_kv_format kv_of(const struct bt_config *c, enum bt_act_format com
     return compute == BT_ACT_FP16 ? BT_KV_FP16 : compute == BT_ACT_BF16 ? BT_KV_BF16 : BT_KV_FP32;
 }
 
+/* Refused before the system kills the program for it. */
+static enum bt_code check_memory(const struct bt_arch *arch, const struct bt_model_opts *mo,
+                                 struct bt_error *err)
+{
+    struct bt_weight_opts o = {.quantise_lm_head = mo != NULL && mo->lm_head};
+    o.format = bt_weight_format_resolve(mo == NULL ? BT_WEIGHT_DEFAULT : mo->weights, arch);
+    int64_t bytes = bt_arch_weight_bytes(arch, &o).total;
+    int64_t have = bt_host_memory_bytes();
+    if (bytes > have / 10 * 9) {
+        BT_FAIL(err, BT_ERR_NOMEM, bytes,
+                "%s: %.1f GB of weights, and this machine has %.1f GB of memory (--executor cuda "
+                "makes them on a GPU)",
+                arch->name, (double)bytes * 1e-9, (double)have * 1e-9);
+    }
+    return BT_OK;
+}
+
 /* Random weights of a catalog model: its shape alone where the executor makes them. */
 static enum bt_code make_random(const struct bt_engine_opts *o, const char *name,
                                 const struct bt_model_opts *mo, struct bt_model *m,
@@ -91,6 +109,9 @@ static enum bt_code make_random(const struct bt_engine_opts *o, const char *name
 {
     struct bt_arch arch;
     BT_TRY(bt_lookup_model(o->catalog, name, "model", &arch, err));
+    if (!o->backend->makes_weights) {
+        BT_TRY(check_memory(&arch, mo, err));
+    }
     return o->backend->makes_weights ? bt_model_shape(m, &arch, mo, err)
                                      : bt_model_random(m, &arch, mo, o->seed, err);
 }
