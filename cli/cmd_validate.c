@@ -1,4 +1,5 @@
 /* berth validate: the real engine and the simulator on the same requests. */
+#include "cli/backends.h"
 #include "cli/cmd.h"
 #include "cli/config_opts.h"
 #include "cli/metrics_json.h"
@@ -99,6 +100,9 @@ static enum bt_code check(struct validate *v, struct bt_error *err)
     }
     if (v->against != 0 && (bt_args_given(&v->cli->args, "runs"))) {
         BT_FAIL(err, BT_ERR_ARG, 0, "--against: the engine does not run; --runs has no meaning");
+    }
+    if (v->run.executor == BT_EXECUTOR_CUDA) {
+        return BT_OK; /* what is known of the card is in the store, or ships with the program */
     }
     const struct bt_gpu *host = bt_local_host(&v->world.local);
     if (host == NULL) {
@@ -415,9 +419,11 @@ static enum bt_code write_report(const struct validate *v, const json_t *doc, st
     }
     const struct bt_summary *s = &v->sim.result->summary;
     const char *slash = strrchr(v->path, '/');
-    const struct bt_gpu *host = bt_local_host(&v->world.local);
+    const char *product = v->run.executor == BT_EXECUTOR_CUDA
+                              ? bt_backend_gpu_product()
+                              : bt_local_host(&v->world.local)->product;
     fprintf(f, "### %s\n\n%s on %s, %s clock: %lld requests at %.2f a second, device busy %.0f%%, ",
-            slash == NULL ? v->path : slash + 1, v->sim.deploy.arch.name, host->product,
+            slash == NULL ? v->path : slash + 1, v->sim.deploy.arch.name, product,
             v->run.clock == BT_CLOCK_WORK ? "work" : "wall", (long long)s->arrived,
             s->throughput_req_per_s, 100 * s->gpu_busy_fraction);
     fprintf(f, "%.1f running, %.1f waiting; %d engine run%s.\n\n", s->running_mean, s->waiting_mean,
