@@ -32,6 +32,7 @@ struct bench {
     struct bt_gpu roof;
     int32_t batches[BATCHES_MAX], n_batches;
     int32_t context, prefill;
+    int32_t n_swap_blocks, n_pool_blocks; /* of a sequence; of the meter's pool */
     json_t *rows;
 };
 
@@ -132,12 +133,14 @@ static void add_step(struct bench *b, const char *phase, const struct bt_step_sh
 
 /* ---- steps ---- */
 
-static enum bt_code open_meter(const struct bench *b, int32_t max_batch, void **meter,
+static enum bt_code open_meter(struct bench *b, int32_t max_batch, void **meter,
                                struct bt_error *err)
 {
     int64_t block = b->config.kv_block_tokens;
     int64_t decode = max_batch * ((b->context + block) / block + 1) * block;
+    b->n_swap_blocks = (int32_t)((b->context + block - 1) / block);
     struct bt_meter_opts mo = {
+        .n_host_blocks = b->n_swap_blocks,
         .model = &b->engine.model,
         .compute = b->engine.compute,
         .kv = b->engine.kv,
@@ -151,6 +154,7 @@ static enum bt_code open_meter(const struct bench *b, int32_t max_batch, void **
         .unfused = !b->config.fused,
         .tune = true,
     };
+    b->n_pool_blocks = (int32_t)(mo.max_kv_tokens / block) + max_batch;
     return b->backend->meter_create(&mo, meter, err);
 }
 
@@ -198,12 +202,88 @@ static enum bt_code run_steps(struct bench *b, void *meter, struct bt_error *err
     return code;
 }
 
+/* ---- swaps ---- */
+
+/* One copy of a whole sequence's blocks, which are no neighbours on the device. */
+static enum bt_code copy_once(const struct bt_executor *x, enum bt_copy_kind kind,
+                              const int32_t *device, const int32_t *host, int32_t n,
+                              double *seconds, struct bt_error *err)
+{
+    uint32_t done[1];
+    bool out = kind == BT_COPY_SWAP_OUT;
+    struct bt_plan_copy copy = {.kind = kind,
+                                .ticket = 1,
+                                .n_blocks = n,
+                                .src = out ? device : host,
+                                .dst = out ? host : device};
+    struct bt_step_plan plan = {.n_copies = 1, .copies = &copy, .wait_copies = true};
+    struct bt_step_result result = {.copies_done = done};
+    int64_t began_ns = bt_clock_ns(BT_CLOCK_WALL);
+    enum bt_submit how = x->ops->submit(x->self, &plan, began_ns, &result, err);
+    if (how == BT_SUBMIT_QUEUED) {
+        BT_TRY(x->ops->wait(x->self, &result, err));
+    } else if (how != BT_SUBMIT_DONE) {
+        return err->code != BT_OK ? err->code : BT_ERR_INTERNAL;
+    }
+    BT_ASSERT(result.n_copies_done == 1);
+    *seconds = (double)(bt_clock_ns(BT_CLOCK_WALL) - began_ns) * 1e-9;
+    return BT_OK;
+}
+
+static int compare_reals(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* A sequence of the context's length out and in again; the first time pins the host's memory. */
+static enum bt_code run_swaps(struct bench *b, void *meter, struct bt_error *err)
+{
+    enum { SWAPS = 7 };
+    const struct bt_executor *x = b->backend->meter_executor(meter);
+    int32_t n = b->n_swap_blocks;
+    int32_t *device = malloc((size_t)n * 2 * sizeof *device), *host = device + n;
+    if (device == NULL) {
+        BT_FAIL(err, BT_ERR_NOMEM, n, "bench: no memory");
+    }
+    double seconds[2][SWAPS];
+    for (int32_t i = 0; i < n; i++) {
+        device[i] = 2 * i < b->n_pool_blocks ? 2 * i : i;
+        host[i] = i;
+    }
+    enum bt_code code = BT_OK;
+    for (int32_t i = -1; i < SWAPS && code == BT_OK; i++) {
+        double out_s = 0, in_s = 0;
+        code = copy_once(x, BT_COPY_SWAP_OUT, device, host, n, &out_s, err);
+        code = code == BT_OK ? copy_once(x, BT_COPY_SWAP_IN, device, host, n, &in_s, err) : code;
+        seconds[0][i < 0 ? 0 : i] = out_s;
+        seconds[1][i < 0 ? 0 : i] = in_s;
+    }
+    free(device);
+    BT_TRY(code);
+    const struct bt_arch *a = &b->engine.model.config.arch;
+    double bytes = (double)n * b->config.kv_block_tokens *
+                   (double)bt_arch_kv_bytes_per_token(a, b->engine.kv, 1);
+    for (int32_t i = 0; i < 2; i++) {
+        qsort(seconds[i], SWAPS, sizeof *seconds[i], compare_reals);
+        double s = seconds[i][SWAPS / 2];
+        json_t *row = new_row(b, i == 0 ? "swap-out" : "swap-in", 1, n * b->config.kv_block_tokens);
+        bt_out_set(row, "ms", bt_out_real(s * 1e3));
+        bt_out_set(row, "tok_per_s", bt_out_real(n * b->config.kv_block_tokens / s));
+        bt_out_set(row, "bytes", bt_out_real(bytes));
+        bt_out_set(row, "gbps", bt_out_real(bytes / s * 1e-9));
+        bt_out_append(b->rows, row);
+    }
+    return BT_OK;
+}
+
 static enum bt_code bench_steps(struct bench *b, FILE **explain, char **text, size_t *n,
                                 struct bt_error *err)
 {
     void *meter = NULL;
     BT_TRY(open_largest(b, &meter, err));
     enum bt_code code = run_steps(b, meter, err);
+    code = code == BT_OK ? run_swaps(b, meter, err) : code;
     if (code == BT_OK && bt_args_given(&b->cli->args, "explain") &&
         b->backend->meter_explain != NULL) {
         *explain = open_memstream(text, n);
@@ -358,6 +438,7 @@ static const struct bt_out_column COLUMNS[] = {
     {"bytes", NULL, BT_UNIT_BYTES},
     {"roof_fraction", "of the roof", BT_UNIT_FRACTION},
     {"host_gap_fraction", "host gap", BT_UNIT_FRACTION},
+    {"gbps", "GB/s", BT_UNIT_NONE},
     {"accepted_len", "accepted", BT_UNIT_NONE},
     {"speed_up", "speed-up", BT_UNIT_NONE},
     {"speed_up_predicted", "predicted", BT_UNIT_NONE},

@@ -53,7 +53,7 @@ struct bt_backend {
     enum bt_code (*meter_run)(void *meter, const struct bt_step_shape *s, int32_t min_repeats,
                               int64_t budget_ns, struct bt_step_time *out, struct bt_error *err);
     void (*meter_explain)(const void *meter, FILE *f); /* kernels and why; may be NULL */
-    void (*meter_memory)(const void *meter, struct bt_executor_memory *out);
+    const struct bt_executor *(*meter_executor)(const void *meter);
     void (*meter_destroy)(void *meter);
 
     /* The machine itself: rates, memory, links; see engine/cpu/host.h and engine/cuda/measure.h. */

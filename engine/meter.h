@@ -45,7 +45,8 @@ struct bt_meter_opts {
     int64_t max_kv_tokens; /* of all sequences of a shape together */
     int32_t n_threads;
     enum bt_clock clock;
-    bool only_steps; /* parts need not be timed */
+    int32_t n_host_blocks; /* for swaps */
+    bool only_steps;       /* parts need not be timed */
 
     /* GPU only, as bt_executor_opts. */
     bool unfused, tune;

@@ -56,9 +56,9 @@ static enum bt_code meter_run(void *meter, const struct bt_step_shape *s, int32_
     return bt_cpu_meter_run(meter, s, min_repeats, budget_ns, out, err);
 }
 
-static void meter_memory(const void *meter, struct bt_executor_memory *out)
+static const struct bt_executor *meter_executor(const void *meter)
 {
-    bt_cpu_executor_memory(bt_cpu_meter_executor(meter), out);
+    return bt_cpu_meter_executor(meter);
 }
 
 static void meter_destroy(void *meter)
@@ -82,7 +82,7 @@ const struct bt_backend bt_cpu_backend = {
     .meter_create = meter_create,
     .meter_fits = meter_fits,
     .meter_run = meter_run,
-    .meter_memory = meter_memory,
+    .meter_executor = meter_executor,
     .meter_destroy = meter_destroy,
     .measure = bt_host_measure,
 };

@@ -44,6 +44,7 @@ static enum bt_code init(struct bt_cpu_meter *m, struct bt_error *err)
         .kv = o->kv,
         .block_tokens = m->load.block_tokens,
         .n_blocks = m->load.n_blocks,
+        .n_host_blocks = o->n_host_blocks,
         .max_seqs = o->max_seqs,
         .max_model_len = o->max_ctx,
         .n_threads = o->n_threads,

@@ -54,9 +54,9 @@ static void meter_explain(const void *meter, FILE *f)
     bt_cuda_executor_explain(bt_cuda_meter_executor(meter), f);
 }
 
-static void meter_memory(const void *meter, struct bt_executor_memory *out)
+static const struct bt_executor *meter_executor(const void *meter)
 {
-    bt_cuda_executor_memory(bt_cuda_meter_executor(meter), out);
+    return bt_cuda_meter_executor(meter);
 }
 
 static void meter_destroy(void *meter)
@@ -86,7 +86,7 @@ const struct bt_backend bt_cuda_backend = {
     .meter_fits = meter_fits,
     .meter_run = meter_run,
     .meter_explain = meter_explain,
-    .meter_memory = meter_memory,
+    .meter_executor = meter_executor,
     .meter_destroy = meter_destroy,
     .measure = measure_gpu,
 };
