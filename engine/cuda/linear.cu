@@ -558,9 +558,10 @@ static enum bt_code tune_shape(struct bt_cuda_gemm *g, struct bench *b, struct s
                 last = (enum kernel)k;
             }
         }
-        /* What is far behind at m does not win at 2 m. */
+        /* What is far behind at m does not win at 2 m; but for cuBLAS on expanded weights, whose
+         * expansion costs the same at every m. */
         for (int32_t k = 0; k < KERNELS; k++) {
-            hopeless[k] = hopeless[k] || us[k] > 3.0f * best;
+            hopeless[k] = hopeless[k] || (k != KERNEL_CUBLAS && us[k] > 3.0f * best);
         }
         s->choice[i] = last;
         s->us[i] = best;
