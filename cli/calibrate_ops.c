@@ -291,10 +291,14 @@ static enum bt_code keep_all(struct work *w, const struct shape *s, const struct
     BT_TRY(keep_plain(w, BT_OP_SAMPLE, rows, a->vocab, t, BT_PART_SAMPLE, 1, err));
     BT_TRY(keep_attention(w, s, t, err));
     struct bt_op_sample host = {.m_tokens = rows};
+    if (s->purpose == FOR_CHUNK) {
+        return BT_OK;
+    }
+    if (w->backend->makes_weights) {
+        return keep(w, BT_OP_HOST, &host, t->host_ns, 0, t->n_repeats, err);
+    }
     double rest_ns = t->rest_ns + t->op_ns[BT_PART_FINAL_NORM] + w->loop_ns;
-    return s->purpose == FOR_CHUNK || w->backend->makes_weights
-               ? BT_OK
-               : keep(w, BT_OP_HOST, &host, rest_ns, t->rest_spread, t->n_repeats, err);
+    return keep(w, BT_OP_HOST, &host, rest_ns, t->rest_spread, t->n_repeats, err);
 }
 
 /* ---- the serving loop ---- */

@@ -71,6 +71,7 @@ struct bt_step_time {
     double rest_spread;
     double step_ns; /* median of the whole step */
     double gap_ns;  /* of that, the device waited for the host */
+    double host_ns; /* GPU: the host's time to enqueue a step, hidden behind the one before */
 };
 
 /* Plans of random tokens for shapes, within what a meter's options allow. */

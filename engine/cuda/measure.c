@@ -7,7 +7,7 @@ struct bt_cuda_meter {
     struct bt_arena arena;
     struct bt_executor executor;
     struct bt_meter_load load;
-    int64_t samples[3][BT_STEP_REPEATS_MAX]; /* step, gap, part */
+    int64_t samples[4][BT_STEP_REPEATS_MAX]; /* step, gap, part, enqueueing */
 };
 
 static enum bt_code init(struct bt_cuda_meter *m, struct bt_error *err)
@@ -109,15 +109,19 @@ static enum bt_code run_steps(struct bt_cuda_meter *m, const struct bt_step_shap
     bool more = true;
     *n = 0;
     BT_TRY(submit(m, plan, err));
+    int64_t submit_ns = 0; /* the last one's */
     for (int32_t i = 0; more; i++) {
         more = i < WARM || *n + 1 < min_repeats ||
                (*n + 1 < BT_STEP_REPEATS_MAX && bt_clock_ns(BT_CLOCK_WALL) - began_ns < budget_ns);
         if (more) {
+            submit_ns = bt_clock_ns(BT_CLOCK_WALL);
             BT_TRY(submit(m, plan, err));
+            submit_ns = bt_clock_ns(BT_CLOCK_WALL) - submit_ns;
         }
         BT_TRY(wait(m, s, &result, err));
         if (i >= WARM) {
             m->samples[0][*n] = result.done_ns - before_ns;
+            m->samples[3][*n] = submit_ns;
             m->samples[1][(*n)++] = result.host_ns;
         }
         before_ns = result.done_ns;
@@ -140,6 +144,7 @@ enum bt_code bt_cuda_meter_run(struct bt_cuda_meter *m, const struct bt_step_sha
     out->n_repeats = n;
     out->step_ns = bt_meter_median(m->samples[0], n, &out->rest_spread);
     out->gap_ns = bt_meter_median(m->samples[1], n, &spread);
+    out->host_ns = bt_meter_median(m->samples[3], n, &spread);
     out->rest_ns = out->step_ns;
     for (int32_t part = 0; part < BT_STEP_PARTS && !m->opts.only_steps; part++) {
         if ((shape->skip & 1u << part) != 0) {
