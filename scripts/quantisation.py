@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What each quantisation of a checkpoint costs: the tables of docs/QUANTISATION.md.
 
-    scripts/quantisation.py BERTH OUT [--limit N] [--rows NAME,..] [--models DIR]
+    scripts/quantisation.py BERTH OUT [--model NAME] [--limit N] [--rows NAME,..] [--models DIR]
                             [--stress | --pairs A:B,..]
 
 Runs `berth quantize` and `berth eval` row by row on one thread and keeps every answer in OUT: rows
@@ -73,13 +73,13 @@ def calibration_text(out):
 
 def checkpoint(o, name, how):
     if how is None:
-        return MODELS / "berth-12m"
+        return MODELS / o.model
     if how == "qat":
-        return pathlib.Path(o.models) / "berth-12m-qat-int4"
-    to = o.out / ("berth-12m-" + name)
+        return pathlib.Path(o.models) / (o.model + "-qat-int4")
+    to = o.out / (o.model + "-" + name)
     if not (to / "config.json").exists():
         scheme, *calib = how.split()
-        args = [o.berth, "quantize", MODELS / "berth-12m", to, "--scheme", scheme, "--jobs", 1]
+        args = [o.berth, "quantize", MODELS / o.model, to, "--scheme", scheme, "--jobs", 1]
         if calib:
             args += ["--calib", calibration_text(o.out)]
             args += ["--calib-samples", calib[0], "--calib-length", calib[1]]
@@ -173,6 +173,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("berth", type=pathlib.Path)
     p.add_argument("out", type=pathlib.Path)
+    p.add_argument("--model", default="berth-12m")
     p.add_argument("--limit", type=int, default=255)
     p.add_argument("--rows", default=",".join(ROWS))
     p.add_argument("--models", default=MODELS, help="folder of berth-12m-qat-int4")
