@@ -51,6 +51,8 @@ struct validate {
     int32_t n_runs;     /* of the engine */
     int64_t against;    /* run of the store that stands for the engine; 0: none */
     const char *report; /* file; NULL: none */
+    bool follow_speed;  /* the simulator's steps take what the machine's did, on the whole */
+    double slowness; /* time of the engine's steps over what was predicted of them; NAN: unknown */
     double measured[METRICS_MAX][RUNS_MAX];
     struct bt_simulation engine, sim; /* the engine's last run, and the simulator's */
     bool has_engine, has_sim;
@@ -97,6 +99,12 @@ static enum bt_code check(struct validate *v, struct bt_error *err)
 {
     if (v->config.model[0] == '\0') {
         BT_FAIL(err, BT_ERR_ARG, 0, "--model is missing: a folder with a checkpoint");
+    }
+    if (v->follow_speed && (v->run.executor == BT_EXECUTOR_CUDA || v->against != 0)) {
+        BT_FAIL(
+            err, BT_ERR_ARG, 0,
+            "--follow-speed: takes the engine's runs on this machine's processor (no --against, "
+            "--executor cpu)");
     }
     if (v->against != 0 && (bt_args_given(&v->cli->args, "runs"))) {
         BT_FAIL(err, BT_ERR_ARG, 0, "--against: the engine does not run; --runs has no meaning");
@@ -248,8 +256,32 @@ static enum bt_code measure(struct validate *v, struct bt_error *err)
 
 /* ---- the comparison ---- */
 
+/* How much longer than predicted the engine's steps took, all together. */
+static double slowness_of(const struct bt_step_diff *d)
+{
+    double measured_s = 0, predicted_s = 0;
+    for (int32_t i = 0; i < BT_STEP_KINDS; i++) {
+        measured_s += d->kinds[i].measured_s;
+        predicted_s += d->kinds[i].predicted_s;
+    }
+    return predicted_s > 0 ? measured_s / predicted_s : NAN;
+}
+
+static void scale_calibration(struct bt_local *l, double factor)
+{
+    for (int64_t i = 0; i < l->host.samples.n_samples; i++) {
+        struct bt_cost_sample *s = &l->host.samples.samples[i];
+        int64_t ns = (int64_t)((double)s->time_ns * factor + 0.5);
+        s->time_ns = ns > 0 ? ns : 1;
+    }
+}
+
 static enum bt_code simulate(struct validate *v, struct bt_error *err)
 {
+    v->slowness = slowness_of(&v->steps);
+    if (v->follow_speed && v->slowness > 0) {
+        scale_calibration(&v->world.local, v->slowness);
+    }
     struct bt_run_opts run = v->run;
     run.executor = BT_EXECUTOR_SIM;
     struct bt_simulation_opts opts = {.config = &v->config,
@@ -360,6 +392,13 @@ static json_t *remarks_json(const struct validate *v)
                    100 * v->sim.result->summary.gpu_busy_fraction,
                    v->sim.result->summary.running_mean, v->sim.result->summary.waiting_mean);
     bt_out_append(lines, bt_out_text(line));
+    if (v->slowness > 0) {
+        (void)snprintf(line, sizeof line,
+                       "machine: its steps took %.2f times what calibration says; %s", v->slowness,
+                       v->follow_speed ? "the simulator's do too"
+                                       : "--follow-speed predicts with that");
+        bt_out_append(lines, bt_out_text(line));
+    }
     return lines;
 }
 
@@ -374,6 +413,8 @@ static json_t *document(const struct validate *v)
     bt_out_set(doc, "limit_fraction", bt_out_real(v->limit));
     bt_out_set(doc, "runs", bt_out_int(v->n_runs));
     bt_out_set(doc, "requests", bt_out_int(v->sim.result->summary.arrived));
+    bt_out_set(doc, "slowness", bt_out_real(v->slowness));
+    bt_out_set(doc, "follows_speed", json_boolean(v->follow_speed));
     bt_out_set(doc, "rows", rows_json(v));
     bt_out_set(doc, "steps", bt_step_diff_json(&v->steps));
     if (v->cli->format == BT_OUT_TABLE) {
@@ -426,8 +467,13 @@ static enum bt_code write_report(const struct validate *v, const json_t *doc, st
             slash == NULL ? v->path : slash + 1, v->sim.deploy.arch.name, product,
             v->run.clock == BT_CLOCK_WORK ? "work" : "wall", (long long)s->arrived,
             s->throughput_req_per_s, 100 * s->gpu_busy_fraction);
-    fprintf(f, "%.1f running, %.1f waiting; %d engine run%s.\n\n", s->running_mean, s->waiting_mean,
+    fprintf(f, "%.1f running, %.1f waiting; %d engine run%s", s->running_mean, s->waiting_mean,
             v->n_runs, v->n_runs == 1 ? "" : "s");
+    if (v->slowness > 0) {
+        fprintf(f, "; its steps took %.3f times what calibration says%s", v->slowness,
+                v->follow_speed ? ", and so do the simulator's" : "");
+    }
+    fprintf(f, ".\n\n");
     fprintf(f, "| metric | predicted | measured | error | engine's noise | within |\n"
                "| --- | ---: | ---: | ---: | ---: | --- |\n");
     for (int32_t i = 0; i < METRICS_MAX; i++) {
@@ -514,6 +560,7 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
     v->n_runs = (int32_t)bt_args_int(&cli->args, "runs", 3);
     v->against = bt_args_int(&cli->args, "against", 0);
     v->report = bt_args_text(&cli->args, "report");
+    v->follow_speed = bt_args_given(&cli->args, "follow-speed");
     bt_config_init(&v->config);
     enum bt_code code = bt_run_opts_read(&cli->args, &v->run, err);
     if (code == BT_OK && !bt_args_given(&cli->args, "executor")) {
@@ -564,6 +611,10 @@ static const struct bt_opt OPTS[] = {
      .min = 1,
      .max = INFINITY,
      .help = "a real run of the store in place of the engine"},
+    {.name = "follow-speed",
+     .kind = BT_OPT_FLAG,
+     .help = "where other programs change a machine's speed: all predicted steps as much slower or "
+             "faster than calibrated as the engine's were on the whole"},
     {.name = "report", .kind = BT_OPT_TEXT, .value = "FILE", .help = "write a section of Markdown"},
 };
 

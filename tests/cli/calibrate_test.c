@@ -225,6 +225,12 @@ Test(calibrate, the_simulator_agrees_with_the_engine)
     (void)snprintf(options, sizeof options, "--within %g", GATE);
     doc = program_json(validation(options), 1);
     cr_expect_gt(row_member(doc, "rows", "metric", "tpot_s.p50", "error_fraction"), GATE);
+    cr_expect_lt(json_number_at(doc, "slowness"), 1 - GATE);
+    json_decref(doc);
+    /* A machine that is as much faster as its steps say: most of the error is gone. */
+    (void)snprintf(options, sizeof options, "--within %g --follow-speed", GATE);
+    doc = program_json(validation(options), -1);
+    cr_expect_lt(row_member(doc, "rows", "metric", "tpot_s.p50", "error_fraction"), 2 * GATE);
     json_decref(doc);
 }
 
