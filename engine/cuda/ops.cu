@@ -16,7 +16,8 @@ namespace
 
 enum {
     PACK = 8,            /* numbers a thread moves at a time */
-    KEPT = 2,            /* packs of a row that a thread keeps between passes */
+    KEPT = 4,            /* packs of a result that a thread keeps between passes */
+    NORM_KEPT = 2,       /* packs of a residual */
     ROW_THREADS = 512,   /* of a block that has whole rows, at most */
     ROW_BLOCKS = 2,      /* of those that must fit a multiprocessor */
     SPLIT_THREADS = 256, /* of a block where a row may be split among blocks */
@@ -204,19 +205,19 @@ __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
     int64_t row = blockIdx.x;
     bt_pack<R, V> *x_row = packs_of<R, V>(residual, row, n);
     const bt_pack<T, V> *w_row = packs_of<T, V>(weight, 0, n);
-    bt_pack<R, V> x[KEPT];
-    bt_pack<T, V> w[KEPT];
+    bt_pack<R, V> x[NORM_KEPT];
+    bt_pack<T, V> w[NORM_KEPT];
     float sum = 0.0f;
-    for_packs<KEPT>(n / V, [&](int i, int which) {
+    for_packs<NORM_KEPT>(n / V, [&](int i, int which) {
         bt_pack<R, V> here = x_row[i];
-        if (which < KEPT) {
+        if (which < NORM_KEPT) {
             w[which] = w_row[i];
         }
         if (add != nullptr) {
             here = sum_of(here, packs_of<T, V>(add, row, n)[i]);
             x_row[i] = here;
         }
-        if (which < KEPT) {
+        if (which < NORM_KEPT) {
             x[which] = here;
         }
         for (int j = 0; j < V; j++) {
@@ -224,14 +225,14 @@ __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
             sum += v * v;
         }
     });
-    for (int i = 0; i < KEPT; i++) {
+    for (int i = 0; i < NORM_KEPT; i++) {
         stay_packed(&x[i]);
     }
     float scale = 1.0f / sqrtf(bt_block_reduce(sum, 0.0f, bt_add_op()) / (float)n + eps);
     put_row<T, V>(out, row, n, [&](int i, int which) {
-        int kept = which < KEPT ? which : 0;
-        bt_pack<R, V> here = which < KEPT ? x[kept] : x_row[i];
-        bt_pack<T, V> weights = which < KEPT ? w[kept] : w_row[i];
+        int kept = which < NORM_KEPT ? which : 0;
+        bt_pack<R, V> here = which < NORM_KEPT ? x[kept] : x_row[i];
+        bt_pack<T, V> weights = which < NORM_KEPT ? w[kept] : w_row[i];
         bt_pack<T, V> y;
         for (int j = 0; j < V; j++) {
             float normal = bt_round<T>(bt_to_f32(here.v[j]) * scale);
@@ -250,21 +251,35 @@ __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
 }
 
 template <typename T, int V>
+__device__ bt_pack<T, V> silu_mul(const bt_pack<T, V> &gate, const bt_pack<T, V> &up)
+{
+    bt_pack<T, V> y;
+    for (int j = 0; j < V; j++) {
+        float g = bt_round<T>(bt_silu(bt_to_f32(gate.v[j])));
+        y.v[j] = bt_from_f32<T>(g * bt_to_f32(up.v[j]));
+    }
+    return y;
+}
+
+/* To 16 bits alone: half the registers of the next, so twice the loads in flight. */
+template <typename T, int V> __global__ void silu_mul_16bit_kernel(const T *gate_up, int n, T *out)
+{
+    const T *row = gate_up + (int64_t)blockIdx.x * 2 * n;
+    span s = span_of(n / V);
+    for (int i = s.first; i < s.end; i += s.stride) {
+        packs_of<T, V>(out, blockIdx.x, n)[i] =
+            silu_mul(packs_of<T, V>(row, 0, n)[i], packs_of<T, V>(row, 1, n)[i]);
+    }
+}
+
+template <typename T, int V>
 __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
     silu_mul_kernel(const T *gate_up, int n, bt_cuda_out out)
 {
     const T *row = gate_up + (int64_t)blockIdx.x * 2 * n;
     const bt_pack<T, V> *gate = packs_of<T, V>(row, 0, n);
     const bt_pack<T, V> *up = packs_of<T, V>(row, 1, n);
-    put_row<T, V>(out, blockIdx.x, n, [&](int i, int) {
-        bt_pack<T, V> g = gate[i];
-        bt_pack<T, V> u = up[i];
-        for (int j = 0; j < V; j++) {
-            float y = bt_round<T>(bt_silu(bt_to_f32(g.v[j])));
-            g.v[j] = bt_from_f32<T>(y * bt_to_f32(u.v[j]));
-        }
-        return g;
-    });
+    put_row<T, V>(out, blockIdx.x, n, [&](int i, int) { return silu_mul(gate[i], up[i]); });
 }
 
 template <typename T, int V> __global__ void medusa_kernel(const T *x, const T *y, int n, T *out)
@@ -351,7 +366,7 @@ int32_t threads_for(int32_t n_packs)
 shape one_block_a_row(int32_t n_rows, int32_t n_packs)
 {
     int32_t rounds = (n_packs + ROW_THREADS - 1) / ROW_THREADS;
-    rounds = rounds < KEPT && n_packs > ROW_THREADS / 2 ? KEPT : rounds;
+    rounds = rounds < 2 && n_packs > ROW_THREADS / 2 ? 2 : rounds;
     int32_t threads = threads_for((n_packs + rounds - 1) / rounds);
     return {dim3((unsigned)n_rows), dim3((unsigned)threads), false};
 }
@@ -505,8 +520,13 @@ void bt_cuda_silu_mul(struct bt_cuda_types t, const void *gate_up, int32_t n_row
                    [&](auto w) {
                        constexpr int V = decltype(w)::value;
                        shape s = shape_of(out, n_rows, n / V);
-                       launch(s, stream, silu_mul_kernel<T, V>, static_cast<const T *>(gate_up), n,
-                              out);
+                       const T *from = static_cast<const T *>(gate_up);
+                       if (out.out8 != nullptr) {
+                           launch(s, stream, silu_mul_kernel<T, V>, from, n, out);
+                       } else {
+                           launch(s, stream, silu_mul_16bit_kernel<T, V>, from, n,
+                                  static_cast<T *>(out.out16));
+                       }
                    },
                    {gate_up, out.out16, out.out8});
     });
