@@ -410,10 +410,6 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
     int32_t slot = 0;
     uint32_t parity = 0;
     for (int32_t i = 0; i < count; i++) {
-        if (threadIdx.x == 0) {
-            fetch();
-        }
-        __syncwarp();
         const uint32_t x = ring + stage_bytes * (uint32_t)slot;
         const uint32_t w = x + X_BYTES + (uint32_t)(warp / 4 * HALVES * p.block_bytes);
         const uint32_t used = empty + (uint32_t)slot * 8;
@@ -429,6 +425,13 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
             const uint32_t block = w + (uint32_t)(h * p.block_bytes);
             g[h] = load_group(block, 1, p.zero, 0, warp % 4, lane);
             start<T, NT>(sum[h % SUMS], block, x, g[h], warp % 4, lane);
+            if (h == 0) {
+                /* Hundreds of instructions, behind the products; step i came an iteration ago. */
+                if (threadIdx.x == 0) {
+                    fetch();
+                }
+                __syncwarp();
+            }
             if (SUMS < HALVES) {
                 wgmma_wait<0>();
                 add_scaled<NT>(acc[h], sum[0], g[h]);
