@@ -7,7 +7,7 @@
  * free of each other, a stage of the ring being full when the copy engine has brought its bytes and
  * empty when the last warp has let go of it. Weights come as bulk copies (a block is contiguous), x
  * by a tensor map that swizzles it and fills what lies beyond its ends with zeros. (Filling the
- * ring with cp.async took twice the time: the products read through the async proxy, and the fence
+ * ring with cp.async took 1.4 times it: the products read through the async proxy, and the fence
  * that this needs waits for all copies under way.)
  *
  * Tokens 8 .. 128 a tile: few rows are bound by memory, many by the tensor cores, x being read from
