@@ -21,8 +21,11 @@ enum {
     ROW_THREADS = 512,   /* of a block that has whole rows, at most */
     ROW_BLOCKS = 2,      /* of those that must fit a multiprocessor */
     SPLIT_THREADS = 256, /* of a block where a row may be split among blocks */
+    /* Clusters pay in long rows that are few: their barriers cost a microsecond, and many rows fill
+     * the device by themselves. */
     MAX_CLUSTER = 8,
-    CLUSTER_ROWS = 64, /* more rows fill the device by themselves, and need no cluster's barriers */
+    CLUSTER_PACKS = 1024,
+    CLUSTER_ROWS = 64,
 };
 
 /* ---- rows ---- */
@@ -399,7 +402,7 @@ shape shape_of(const bt_cuda_out &out, int32_t n_rows, int32_t n_packs)
     BT_ASSERT(out.out_scale != nullptr);
     int32_t blocks = (n_packs + SPLIT_THREADS - 1) / SPLIT_THREADS;
     blocks = blocks < MAX_CLUSTER ? blocks : MAX_CLUSTER;
-    if (blocks == 1 || n_rows > CLUSTER_ROWS || !has_clusters()) {
+    if (n_packs <= CLUSTER_PACKS || n_rows > CLUSTER_ROWS || !has_clusters()) {
         return one_block_a_row(n_rows, n_packs);
     }
     shape s = one_block_a_row(n_rows, (n_packs + blocks - 1) / blocks);
