@@ -385,7 +385,7 @@ Test(cuda_ops, int8_of_half_steps)
 Test(cuda_ops, int8_of_many_rows)
 {
     start("many rows");
-    enum { N = 5120, MANY = 200 };
+    enum { N = 13824, MANY = 200 };
     struct numbers gate_up = draw(BT_ACT_BF16, (int64_t)2 * MANY * N, 3.0);
     struct rows_out few = take_out(BT_ACT_BF16, ROWS, N, true, true, 0.0f);
     struct rows_out many = take_out(BT_ACT_BF16, MANY, N, true, true, 0.0f);
