@@ -29,23 +29,3 @@ if(BT_HAVE_CUDA)
 else()
   message(STATUS "engine/cuda: off (BT_CUDA=${BT_CUDA}); everything else is built")
 endif()
-
-# Every GPU of the catalog that the engine may meet: Ampere data centre and consumer, Ada, Hopper.
-set(BT_CUDA_ALL_ARCHITECTURES 80-real 86-real 89-real 90a-real)
-
-# bt_cuda_library(NAME SOURCES ... PUBLIC libs... PRIVATE libs...): as bt_library, for sources of
-# which some are .cu. Beside it, NAME_all_architectures compiles the same sources for all of
-# BT_CUDA_ALL_ARCHITECTURES, and target cuda_all_architectures builds all of those.
-function(bt_cuda_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
-  bt_library(${name} ${ARGN})
-  add_library(${name}_all_architectures OBJECT EXCLUDE_FROM_ALL ${ARG_SOURCES})
-  target_include_directories(${name}_all_architectures PRIVATE "${PROJECT_SOURCE_DIR}")
-  target_link_libraries(${name}_all_architectures PRIVATE bt_flags ${ARG_PUBLIC} ${ARG_PRIVATE})
-  set_target_properties(${name}_all_architectures PROPERTIES
-    CUDA_ARCHITECTURES "${BT_CUDA_ALL_ARCHITECTURES}")
-  if(NOT TARGET cuda_all_architectures)
-    add_custom_target(cuda_all_architectures)
-  endif()
-  add_dependencies(cuda_all_architectures ${name}_all_architectures)
-endfunction()
