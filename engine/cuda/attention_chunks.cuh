@@ -203,6 +203,7 @@ chunk_soften(float (&s)[2][CHUNK_KEYS / 8][4], float scale_log2, float (&max)[2]
     }
 }
 
+/* Long because its phases share the fragments and the pipeline, which live in registers. */
 template <attn_kv KV, int D>
 static __global__ void __launch_bounds__(CHUNK_THREADS, 2) chunk_kernel(const attn_args a)
 {

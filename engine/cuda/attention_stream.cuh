@@ -350,6 +350,7 @@ template <attn_kv KV, int D, int ROWS> struct stream_memory {
     };
 };
 
+/* Long because its phases share the fragments and the pipeline, which live in registers. */
 template <attn_kv KV, int D, int ROWS, bool ALIGNED>
 static __device__ __forceinline__ void stream_item(const attn_args &a, const bt_attn_item &item,
                                                    int head0, stream_memory<KV, D, ROWS> &mem)

@@ -208,7 +208,8 @@ struct wgmma_work {
 };
 
 /* The third warpgroup: keys and values of all steps, in order. Lane i knows where keys i and i + 32
- * of a step lie. */
+ * of a step lie.
+ * Long because one loop keeps the addresses of all copies in registers. */
 template <attn_kv KV, int D>
 static __device__ __forceinline__ void wgmma_fetch(const attn_args &a, const wgmma_work &w,
                                                    wgmma_memory<D> &mem, wgmma_barriers &bar)
@@ -301,7 +302,8 @@ static __device__ __forceinline__ void wgmma_fetch(const attn_args &a, const wgm
 }
 
 /* A warpgroup that computes: 64 of the chunk's rows. A thread has rows g and g + 8 of its warp's
- * 16. */
+ * 16.
+ * Long because its phases share the fragments of one warpgroup, which live in registers. */
 template <attn_kv KV, int D>
 static __device__ __forceinline__ void wgmma_compute(const attn_args &a, const wgmma_work &w,
                                                      wgmma_memory<D> &mem, wgmma_barriers &bar)

@@ -77,7 +77,7 @@ BT_NODISCARD enum bt_code bt_cuda_linear_load(struct bt_cuda_gemm *g, struct bt_
                                               const struct bt_linear *const *parts, int32_t n_parts,
                                               struct bt_cuda_linear *out, struct bt_error *err);
 
-/* Random weights made on the device: uniform with standard deviation 0.02, no bias unless asked;
+/* Random weights made on the device: mean 0, standard deviation 0.02, no bias unless asked;
  * format is FP16/BF16, INT8 or INT4_G128/64/32, act 16-bit or INT8_DYNAMIC. */
 BT_NODISCARD enum bt_code bt_cuda_linear_random(struct bt_cuda_gemm *g, struct bt_cuda_arena *arena,
                                                 int32_t n_out, int32_t n_in,

@@ -363,15 +363,15 @@ enum bt_code bt_cuda_linear_load(struct bt_cuda_gemm *g, struct bt_cuda_arena *a
 
 static const float RANDOM_STD = 0.02f;
 
-/* Numbers of every format uniform with that deviation. */
+/* Numbers of every format with that deviation and mean 0. */
 static enum bt_code random_weights(struct bt_cuda_gemm *g, struct bt_cuda_arena *arena,
                                    uint64_t seed, struct bt_cuda_linear *l, struct bt_error *err)
 {
     int64_t n = (int64_t)l->n_out * l->n_in;
     int64_t n_scales = (int64_t)l->n_out * l->n_groups;
     /* As a checkpoint would hold it. */
-    float levels = l->weights == BT_CUDA_W4 ? 16.0f : 255.0f;
-    float scale = bt_f16_to_f32(bt_f32_to_f16(RANDOM_STD * sqrtf(12.0f) / levels));
+    float variance = l->weights == BT_CUDA_W4 ? 17.5f : 255.0f * 255.0f / 12.0f;
+    float scale = bt_f16_to_f32(bt_f32_to_f16(RANDOM_STD / sqrtf(variance)));
     switch (l->weights) {
     case BT_CUDA_W16:
         BT_TRY(take(arena, n * 2, &l->w, l, err));
@@ -392,7 +392,7 @@ static enum bt_code random_weights(struct bt_cuda_gemm *g, struct bt_cuda_arena 
             linear_random_packed(l->w, bytes, group, scale, seed, 0);
             return BT_OK;
         }
-        linear_random_bits(l->w, bytes, seed, 0);
+        linear_random_int4(l->w, bytes, seed, 0);
         break;
     }
     }

@@ -157,7 +157,7 @@ __global__ void expand_int8_kernel(struct bt_cuda_linear l, int32_t n0, int32_t 
     *(uint4 *)(dst + (int64_t)row * l.n_in + k) = *(const uint4 *)v;
 }
 
-/* Scales of random packed weights; the rest of a block is random bits already. */
+/* Scales of random packed weights; the rest of a block is random already. */
 __global__ void packed_scales_kernel(uint8_t *packed, int64_t n_blocks, int32_t block_bytes,
                                      float scale)
 {
@@ -294,11 +294,16 @@ __global__ void random_int8_kernel(int8_t *dst, int64_t n, uint64_t seed)
     }
 }
 
-__global__ void random_bits_kernel(uint8_t *dst, int64_t n, uint64_t seed)
+/* Stored 1 .. 15 stand for -7 .. 7; 0, which would be -8, becomes one more 0. So the mean is 0: one
+ * of -1/2 makes the same of all outputs, layer after layer, until FP16 overflows. */
+__global__ void random_int4_kernel(uint8_t *dst, int64_t bytes, uint64_t seed)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < n) {
-        dst[i] = (uint8_t)(random_bits(seed, (uint64_t)i) >> 56);
+    if (i < bytes) {
+        uint32_t two = (uint32_t)(random_bits(seed, (uint64_t)i) >> 56);
+        two |= (two & 0x0f) == 0 ? 0x08 : 0;
+        two |= (two & 0xf0) == 0 ? 0x80 : 0;
+        dst[i] = (uint8_t)two;
     }
 }
 
@@ -386,7 +391,7 @@ void linear_random_packed(void *dst, int64_t bytes, int32_t group, float scale, 
 {
     int32_t block_bytes = linear_packed_block_bytes(group, false);
     int64_t n_blocks = bytes / block_bytes;
-    linear_random_bits(dst, bytes, seed, stream);
+    linear_random_int4(dst, bytes, seed, stream);
     packed_scales_kernel<<<blocks_for(n_blocks * (block_bytes - 4096) / 2), THREADS, 0, stream>>>(
         (uint8_t *)dst, n_blocks, block_bytes, scale);
 }
@@ -469,9 +474,9 @@ void linear_random_int8(int8_t *dst, int64_t n, uint64_t seed, cudaStream_t stre
     random_int8_kernel<<<blocks_for(n), THREADS, 0, stream>>>(dst, n, seed);
 }
 
-void linear_random_bits(void *dst, int64_t bytes, uint64_t seed, cudaStream_t stream)
+void linear_random_int4(void *dst, int64_t bytes, uint64_t seed, cudaStream_t stream)
 {
-    random_bits_kernel<<<blocks_for(bytes), THREADS, 0, stream>>>((uint8_t *)dst, bytes, seed);
+    random_int4_kernel<<<blocks_for(bytes), THREADS, 0, stream>>>((uint8_t *)dst, bytes, seed);
 }
 
 void linear_fill_f32(float *dst, int64_t n, float value, cudaStream_t stream)

@@ -129,11 +129,11 @@ bool linear_wgmma(const struct bt_cuda_linear *l, bool bf16, int32_t halves, boo
                   bool dry, cudaStream_t stream);
 
 /* Numbers from a counter-based generator: 16-bit uniform in (-bound, bound), bytes uniform in
- * -127 .. 127, or any bits. */
+ * -127 .. 127, or two 4-bit numbers a byte, -7 .. 7, of variance 17.5. */
 void linear_random_16(void *dst, int64_t n, bool bf16, float bound, uint64_t seed,
                       cudaStream_t stream);
 void linear_random_int8(int8_t *dst, int64_t n, uint64_t seed, cudaStream_t stream);
-void linear_random_bits(void *dst, int64_t bytes, uint64_t seed, cudaStream_t stream);
+void linear_random_int4(void *dst, int64_t bytes, uint64_t seed, cudaStream_t stream);
 /* Packed INT4 without zero points, every scale the same. */
 void linear_random_packed(void *dst, int64_t bytes, int32_t group, float scale, uint64_t seed,
                           cudaStream_t stream);

@@ -7,6 +7,7 @@
  * replays. TB/s counts keys, values and scales, each once; TFLOP/s counts what the causal mask lets
  * through.
  */
+#include "engine/core/rng.h"
 #include "engine/cuda/attention.h"
 #include "engine/cuda/check.cuh"
 
@@ -177,7 +178,7 @@ static void run(const struct bt_cuda_device &device, const bench_case &c)
     }
     for (int32_t i = 0; i < kv.n_blocks; i++) {
         blocks.push_back(i);
-        std::swap(blocks[(size_t)i], blocks[(size_t)(rand() % (i + 1))]);
+        std::swap(blocks[(size_t)i], blocks[(size_t)(bt_rng_at(1, (uint64_t)i) * (i + 1))]);
     }
     bool decode = c.rows <= 16;
     std::vector<int32_t> plan((size_t)bt_cuda_attn_plan_words(attn, n_rows, c.batch));
