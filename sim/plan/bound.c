@@ -52,14 +52,14 @@ static struct alone run_alone(const struct bt_deploy *d, const struct bt_request
 {
     struct alone a = {0};
     int64_t cached = cached_tokens(d, r);
-    int64_t todo = r->n_prompt - cached;
+    int64_t uncached = r->n_prompt - cached;
     /* Prefill in the chunks that the budget allows. */
     int64_t budget = d->sched.max_batched_tokens;
     if (!d->sched.chunked_prefill || budget < 1) {
-        budget = todo;
+        budget = uncached;
     }
-    for (int64_t at = 0; at < todo; at += budget) {
-        int64_t n = todo - at < budget ? todo - at : budget;
+    for (int64_t at = 0; at < uncached; at += budget) {
+        int64_t n = uncached - at < budget ? uncached - at : budget;
         struct bt_batch b = prefill_batch(n, cached + at);
         a.ttft_s += step_s(&d->cost, &b);
     }
@@ -186,13 +186,13 @@ static void bound_replicas(const struct bt_plan_spec *spec, const struct bt_depl
             d->config.over_length != BT_OVER_ALLOW) {
             continue;
         }
-        double todo = (double)(r->n_prompt - cached_tokens(d, r));
+        double uncached = (double)(r->n_prompt - cached_tokens(d, r));
         double steps = (r->n_output - 1) / per_step;
-        prefill_flops += todo * flops_per_prefill;
+        prefill_flops += uncached * flops_per_prefill;
         decode_flops += (r->n_output - 1) * flops_per_decode;
         kv_read += steps * r->n_prompt;
         /* Shared prefixes may be held once for all. */
-        kv_held += (todo + 0.5 * r->n_output) * steps * shortest_step_s;
+        kv_held += (uncached + 0.5 * r->n_output) * steps * shortest_step_s;
     }
     /* A verification of 1 + k tokens computes as much a token; attention's share grows with the
      * prompt and is left out. */
