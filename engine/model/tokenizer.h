@@ -2,7 +2,7 @@
  *
  * Byte-pair encoding in both of its common forms: byte-level (GPT-2, Llama 3, Qwen: a regex cuts
  * the text, bytes are the alphabet) and sentencepiece-style (Llama 2, Mistral: spaces become
- * U+2581, characters without a token fall back to <0xXX>). A feature that is not implemented is an
+ * U+2581, characters without a token fall back to <0xXX>). A feature outside of these is an
  * error naming its key when the file is loaded, never a different tokenisation.
  *
  * Input may be any bytes. Bytes that are not UTF-8 keep their place: a byte-level tokenizer encodes
