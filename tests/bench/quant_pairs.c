@@ -5,12 +5,11 @@
  *
  * The pairs are rows of a collection of reported benchmarks (ids in the first columns). Lengths are
  * drawn around the stated means as ShareGPT's vary. */
-#include "db/calibrations/calibrations.h"
-#include "db/catalog.h"
 #include "sim/cost/surface_law.h"
 #include "sim/cost/table.h"
 #include "sim/run.h"
 #include "sim/workload/spec.h"
+#include "tests/sim/shipped.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -190,20 +189,6 @@ static enum bt_code print_pair(const struct report *r, const struct pair *p, str
     return BT_OK;
 }
 
-static enum bt_code open_library(struct report *r, struct bt_error *err)
-{
-    enum { GPUS_MAX = 64 };
-    struct bt_gpu cards[GPUS_MAX];
-    BT_TRY(bt_catalog_open(NULL, 0, &r->catalog, err));
-    int32_t n = bt_catalog_n_gpus(r->catalog);
-    BT_ASSERT(n <= GPUS_MAX);
-    for (int32_t i = 0; i < n; i++) {
-        cards[i] = bt_catalog_gpu_at(r->catalog, i)->gpu;
-    }
-    struct bt_surface_library_opts o = {.texts = bt_calibration_texts, .gpus = cards, .n_gpus = n};
-    return bt_surface_library_create(&o, &r->library, err);
-}
-
 static enum bt_code run(struct report *r, const char *path, struct bt_error *err)
 {
     static char text[1 << 16];
@@ -213,7 +198,7 @@ static enum bt_code run(struct report *r, const char *path, struct bt_error *err
     }
     size_t size = fread(text, 1, sizeof text, f);
     (void)fclose(f);
-    BT_TRY(open_library(r, err));
+    BT_TRY(shipped_open(&r->catalog, &r->library, err));
     struct bt_table t;
     BT_TRY(bt_table_open(&t, text, size, path, err));
     bool more = true;

@@ -9,12 +9,10 @@
  * Each row is served once with its stack's defaults, its concurrency as users who ask again at
  * once, and what the row does not say (spread of lengths, requests, format of the cache) as the
  * protocol of its collection has it. Nothing of the rows is fitted here. */
-#include "db/calibrations/calibrations.h"
-#include "db/catalog.h"
-#include "sim/cost/library.h"
 #include "sim/cost/table.h"
 #include "sim/run.h"
 #include "sim/workload/spec.h"
+#include "tests/sim/shipped.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -143,20 +141,6 @@ static enum bt_code read_rows(struct report *r, const char *path, struct bt_erro
     }
     bt_table_close(&t);
     return code;
-}
-
-static enum bt_code open_library(struct report *r, struct bt_error *err)
-{
-    enum { GPUS_MAX = 64 };
-    struct bt_gpu cards[GPUS_MAX];
-    BT_TRY(bt_catalog_open(NULL, 0, &r->catalog, err));
-    int32_t n = bt_catalog_n_gpus(r->catalog);
-    BT_ASSERT(n <= GPUS_MAX);
-    for (int32_t i = 0; i < n; i++) {
-        cards[i] = bt_catalog_gpu_at(r->catalog, i)->gpu;
-    }
-    struct bt_surface_library_opts o = {.texts = bt_calibration_texts, .gpus = cards, .n_gpus = n};
-    return bt_surface_library_create(&o, &r->library, err);
 }
 
 static enum bt_code deploy_of(struct report *r, struct row *row, struct bt_deploy *d,
@@ -395,7 +379,7 @@ static void print_rows(const struct report *r)
 static enum bt_code run(struct report *r, const char *path, int64_t users, struct bt_error *err)
 {
     BT_TRY(read_rows(r, path, err));
-    BT_TRY(open_library(r, err));
+    BT_TRY(shipped_open(&r->catalog, &r->library, err));
     int32_t kept = 0;
     for (int32_t i = 0; i < r->n; i++) {
         if (users == 0 || r->rows[i].users == users) {

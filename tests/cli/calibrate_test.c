@@ -98,21 +98,6 @@ Test(calibrate, host_is_a_card_once_it_is_calibrated)
     json_decref(doc);
 }
 
-static double row_member(const json_t *doc, const char *list, const char *key, const char *name,
-                         const char *member)
-{
-    const json_t *row;
-    size_t i;
-    json_array_foreach(json_at(doc, list), i, row)
-    {
-        if (strcmp(json_text_at(row, key), name) == 0) {
-            return json_number_at(row, member);
-        }
-    }
-    cr_assert_fail("%s has no %s", list, name);
-    return 0;
-}
-
 /* Rewrites the store's session with all its times multiplied. */
 static void plant_wrong_times(double factor)
 {
@@ -166,10 +151,10 @@ static void expect_agreement(const json_t *doc)
     cr_expect_eq(json_number_at(doc, "requests"), 60);
     cr_expect_eq(json_number_at(doc, "runs"), 3);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        double predicted = row_member(doc, "rows", "metric", names[i], "predicted");
-        double measured = row_member(doc, "rows", "metric", names[i], "measured");
-        double error = row_member(doc, "rows", "metric", names[i], "error_fraction");
-        double noise = row_member(doc, "rows", "metric", names[i], "noise_fraction");
+        double predicted = json_number_at(json_row(doc, "rows", "metric", names[i]), "predicted");
+        double measured = json_number_at(json_row(doc, "rows", "metric", names[i]), "measured");
+        double error = json_number_at(json_row(doc, "rows", "metric", names[i]), "error_fraction");
+        double noise = json_number_at(json_row(doc, "rows", "metric", names[i]), "noise_fraction");
         cr_expect_float_eq(error, predicted / measured - 1, 1e-9, "%s", names[i]);
         cr_expect_geq(noise, 0);
         cr_expect_leq(fabs(error), fmax(GATE, noise), "%s: %g, measured %g", names[i], predicted,
@@ -224,13 +209,15 @@ Test(calibrate, the_simulator_agrees_with_the_engine)
     char options[LINE];
     (void)snprintf(options, sizeof options, "--within %g", GATE);
     doc = program_json(validation(options), 1);
-    cr_expect_gt(row_member(doc, "rows", "metric", "tpot_s.p50", "error_fraction"), GATE);
+    cr_expect_gt(json_number_at(json_row(doc, "rows", "metric", "tpot_s.p50"), "error_fraction"),
+                 GATE);
     cr_expect_lt(json_number_at(doc, "slowness"), 1 - GATE);
     json_decref(doc);
     /* A machine that is as much faster as its steps say: most of the error is gone. */
     (void)snprintf(options, sizeof options, "--within %g --follow-speed", GATE);
     doc = program_json(validation(options), -1);
-    cr_expect_lt(row_member(doc, "rows", "metric", "tpot_s.p50", "error_fraction"), 2 * GATE);
+    cr_expect_lt(json_number_at(json_row(doc, "rows", "metric", "tpot_s.p50"), "error_fraction"),
+                 2 * GATE);
     json_decref(doc);
 }
 

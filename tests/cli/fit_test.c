@@ -53,16 +53,7 @@ static void expect_error_within(const json_t *doc, const char *requests, const c
 
 static const json_t *parameter(const json_t *doc, const char *name)
 {
-    size_t i = 0;
-    const json_t *row = NULL;
-    json_array_foreach(json_at(doc, "rows"), i, row)
-    {
-        if (strcmp(json_text_at(row, "parameter"), name) == 0) {
-            return row;
-        }
-    }
-    cr_assert(false, "no parameter %s", name);
-    return NULL;
+    return json_row(doc, "rows", "parameter", name);
 }
 
 static double value_of(const json_t *doc, const char *name)

@@ -15,16 +15,7 @@ enum { COMMAND_BYTES = 2048 };
 
 static const json_t *row_of(const json_t *doc, const char *op)
 {
-    size_t i = 0;
-    const json_t *row = NULL;
-    json_array_foreach(json_at(doc, "rows"), i, row)
-    {
-        if (strcmp(json_text_at(row, "op"), op) == 0) {
-            return row;
-        }
-    }
-    cr_assert(false, "no row of %s", op);
-    return NULL;
+    return json_row(doc, "rows", "op", op);
 }
 
 struct case_of {

@@ -144,18 +144,23 @@ const char *json_text_at(const json_t *doc, const char *path)
     return json_string_value(at);
 }
 
-const json_t *run_labelled(const json_t *doc, const char *label)
+const json_t *json_row(const json_t *doc, const char *list, const char *member, const char *value)
 {
-    const json_t *runs = json_at(doc, "runs"), *found = NULL, *run;
     size_t i;
-    json_array_foreach(runs, i, run)
+    const json_t *row;
+    json_array_foreach(json_at(doc, list), i, row)
     {
-        if (strcmp(json_text_at(run, "label"), label) == 0) {
-            found = run;
+        if (strcmp(json_text_at(row, member), value) == 0) {
+            return row;
         }
     }
-    cr_assert_not_null(found, "no run is labelled %s", label);
-    return found;
+    cr_assert_fail("%s: no row's %s is %s", list, member, value);
+    return NULL;
+}
+
+const json_t *run_labelled(const json_t *doc, const char *label)
+{
+    return json_row(doc, "runs", "label", label);
 }
 
 double run_metric(const json_t *doc, const char *label, const char *metric)

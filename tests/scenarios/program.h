@@ -37,6 +37,10 @@ const json_t *json_at(const json_t *doc, const char *path);
 double json_number_at(const json_t *doc, const char *path);
 const char *json_text_at(const json_t *doc, const char *path);
 
+/* The first row of a list, by path, whose text `member` is `value`; the test fails where there is
+ * none. Borrowed. */
+const json_t *json_row(const json_t *doc, const char *list, const char *member, const char *value);
+
 /* The run of this label in an answer of simulate. Borrowed. */
 const json_t *run_labelled(const json_t *doc, const char *label);
 

@@ -7,25 +7,6 @@
 
 #include <math.h>
 
-/* Decode batch: n sequences of ctx tokens each, their new one included. */
-static struct bt_batch decode_batch(int32_t n, int64_t ctx)
-{
-    return (struct bt_batch){.n_decode = n,
-                             .n_decode_tokens = n,
-                             .decode_ctx = n * ctx,
-                             .decode_ctx_long = ctx,
-                             .n_logits = n};
-}
-
-static struct bt_batch prefill_batch(int32_t n, int32_t tokens)
-{
-    return (struct bt_batch){.n_prefill = n,
-                             .n_prefill_tokens = n * tokens,
-                             .prefill_pairs = n * ((int64_t)tokens * (tokens + 1) / 2),
-                             .prefill_ctx = (int64_t)n * tokens,
-                             .n_logits = n};
-}
-
 static struct bt_cost create(const struct bt_step_opts *o)
 {
     struct bt_cost cost;
@@ -267,7 +248,7 @@ Test(roofline, h200_steps_are_near_the_sum_of_the_best_kernels)
                                  .fused = true};
         struct bt_cost cost = create(&o);
         struct bt_batch b =
-            rows[i].batch > 0 ? decode_batch(rows[i].batch, 1024) : prefill_batch(1, 2048);
+            rows[i].batch > 0 ? fixture_decodes(rows[i].batch, 1024) : fixture_prompts(1, 2048);
         double ms = (double)step_of(&cost, &b).time_ps * 1e-9;
         double factor = ms / rows[i].ms;
         cr_expect(factor < most && factor > 1 / most, "%s: %.2f ms, published %.2f", rows[i].name,
@@ -322,7 +303,7 @@ Test(cost, span_is_exactly_the_sum_of_its_steps)
         struct bt_cost cost = create(&o);
         for (int32_t round = 0; round < 300; round++) {
             int32_t n = 1 + (int32_t)bt_rng_below(&rng, 100); /* past the table too */
-            struct bt_batch b = decode_batch(n, 0);
+            struct bt_batch b = fixture_decodes(n, 0);
             b.n_16bit = (int32_t)bt_rng_below(&rng, (uint64_t)n + 1);
             b.ctx_16bit = b.n_16bit == 0 ? 0 : b.n_16bit + (int64_t)bt_rng_below(&rng, 200000);
             b.decode_ctx =
@@ -363,7 +344,7 @@ Test(cost, explained_rows_add_up_to_the_step)
                                  .spec = BT_SPEC_DRAFT,
                                  .spec_k = 4};
         struct bt_cost cost = create(&o);
-        struct bt_batch b = decode_batch(8, 500);
+        struct bt_batch b = fixture_decodes(8, 500);
         b.n_decode_tokens = 40;
         b.n_logits = 41;
         b.n_draft_steps = 4;
@@ -396,7 +377,7 @@ Test(cost, tables_agree_with_what_is_computed_beyond_them)
     large.max_seqs = 512;
     struct bt_cost a = create(&small), b = create(&large);
     for (int32_t n = 1; n <= 512; n += 17) {
-        struct bt_batch batch = decode_batch(n, 100 + n);
+        struct bt_batch batch = fixture_decodes(n, 100 + n);
         cr_expect_eq(step_of(&a, &batch).time_ps, step_of(&b, &batch).time_ps, "n = %d", n);
     }
     bt_cost_fini(&a);
@@ -406,7 +387,7 @@ Test(cost, tables_agree_with_what_is_computed_beyond_them)
 static double decode_ms(struct bt_step_opts o, int32_t n, int64_t ctx)
 {
     struct bt_cost cost = create(&o);
-    struct bt_batch b = decode_batch(n, ctx);
+    struct bt_batch b = fixture_decodes(n, ctx);
     double ms = (double)step_of(&cost, &b).time_ps * 1e-9;
     bt_cost_fini(&cost);
     return ms;
@@ -445,7 +426,7 @@ Test(cost, knobs_move_the_step_the_right_way)
     v.target.weights = BT_WEIGHT_INT4_G128;
     cr_expect(decode_ms(v, 1, 100) < 0.6 * decode_ms(o, 1, 100));
     struct bt_cost w16 = create(&o), w4 = create(&v);
-    struct bt_batch b = prefill_batch(1, 2048);
+    struct bt_batch b = fixture_prompts(1, 2048);
     double ratio = (double)step_of(&w4, &b).time_ps / (double)step_of(&w16, &b).time_ps;
     cr_expect(ratio > 0.95 && ratio < 1.1, "W4A16 prefill is %.2f of bf16", ratio);
     bt_cost_fini(&w16);
@@ -477,7 +458,7 @@ Test(cost, more_work_never_takes_less_time)
             struct bt_cost cost = create(&o);
             int64_t decode_ps = 0, prefill_ps = 0;
             for (int32_t n = 1; n <= 600; n++) {
-                struct bt_batch d = decode_batch(n, 500), p = prefill_batch(1, n);
+                struct bt_batch d = fixture_decodes(n, 500), p = fixture_prompts(1, n);
                 int64_t d_ps = step_of(&cost, &d).time_ps, p_ps = step_of(&cost, &p).time_ps;
                 cr_assert(d_ps >= decode_ps, "%s, format %d: %d decodes", gpus[g].name, (int)f, n);
                 cr_assert(p_ps >= prefill_ps, "%s, format %d: %d tokens", gpus[g].name, (int)f, n);
@@ -497,9 +478,9 @@ Test(cost, small_models_are_bound_by_launches_in_prefill_only)
     struct bt_cost graph = create(&o);
     o.launch_ps = 100000000; /* a slow host: 100 us a launch */
     struct bt_cost slow = create(&o);
-    struct bt_batch b = decode_batch(1, 10);
+    struct bt_batch b = fixture_decodes(1, 10);
     cr_expect_eq(step_of(&graph, &b).time_ps, step_of(&slow, &b).time_ps);
-    b = prefill_batch(1, 16);
+    b = fixture_prompts(1, 16);
     /* Per layer two norms, four products and attention; embedding; norm, lm_head, sampling. */
     cr_expect_eq(step_of(&slow, &b).time_ps, (2 * 7 + 1 + 3) * INT64_C(100000000));
     cr_expect(step_of(&graph, &b).time_ps < step_of(&slow, &b).time_ps);
@@ -518,7 +499,7 @@ Test(cost, speculation_costs_its_draft_passes)
                              .spec = BT_SPEC_DRAFT,
                              .spec_k = 4};
     struct bt_cost cost = create(&o);
-    struct bt_batch plain = decode_batch(1, 1024);
+    struct bt_batch plain = fixture_decodes(1, 1024);
     struct bt_batch spec = plain;
     spec.n_decode_tokens = 5;
     spec.decode_ctx = 1028;

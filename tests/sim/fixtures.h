@@ -1,9 +1,10 @@
-/* Models and GPUs of the simulator's tests: published shapes and data-sheet figures. */
+/* Models, GPUs and batches of the simulator's tests: published shapes and data-sheet figures. */
 #ifndef BT_TESTS_SIM_FIXTURES_H
 #define BT_TESTS_SIM_FIXTURES_H
 
 #include "engine/core/arch.h"
 #include "engine/core/gpu.h"
+#include "sim/cost/cost.h"
 
 #include <string.h>
 
@@ -111,6 +112,26 @@ static inline struct bt_gpu fixture_l40s(void)
         .pcie_gen = 4,
         .pcie_bytes_per_s = 31.5e9,
     };
+}
+
+/* n sequences that decode a token each, with a context of ctx tokens, the new one included. */
+static inline struct bt_batch fixture_decodes(int32_t n, int64_t ctx)
+{
+    return (struct bt_batch){.n_decode = n,
+                             .n_decode_tokens = n,
+                             .decode_ctx = n * ctx,
+                             .decode_ctx_long = ctx,
+                             .n_logits = n};
+}
+
+/* n prompts of so many tokens, each whole. */
+static inline struct bt_batch fixture_prompts(int32_t n, int64_t tokens)
+{
+    return (struct bt_batch){.n_prefill = n,
+                             .n_prefill_tokens = (int32_t)(n * tokens),
+                             .prefill_pairs = n * (tokens * (tokens + 1) / 2),
+                             .prefill_ctx = n * tokens,
+                             .n_logits = n};
 }
 
 #endif

@@ -61,15 +61,6 @@ static struct bt_cost cost_of(struct bt_surface_library *l, const struct asked *
     return c;
 }
 
-static struct bt_batch decode_batch(int32_t n, int64_t ctx)
-{
-    return (struct bt_batch){.n_decode = n,
-                             .n_decode_tokens = n,
-                             .decode_ctx = n * ctx,
-                             .decode_ctx_long = ctx,
-                             .n_logits = n};
-}
-
 static double step_ps(const struct bt_cost *c, const struct bt_batch *b)
 {
     struct bt_cost_parts p;
@@ -83,7 +74,7 @@ Test(law, step_is_the_sum_of_its_operations)
     struct asked a = {"vllm-0.24", fixture_h200(), BT_WEIGHT_FP8, 1};
     struct bt_cost c = cost_of(l, &a);
     for (int32_t n = 1; n <= 256; n *= 2) {
-        struct bt_batch b = decode_batch(n, 100 + 37 * n);
+        struct bt_batch b = fixture_decodes(n, 100 + 37 * n);
         struct bt_step_row rows[BT_STEP_ROWS_MAX];
         int32_t n_rows = bt_step_cost_explain(&c, &b, rows);
         double sum = 0;
@@ -126,7 +117,7 @@ Test(law, operations_are_what_the_surface_says)
     cr_expect_str_eq(s->text, "vllm 0.24.0");
     static const int32_t tokens[] = {1, 3, 8, 100, 256};
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
-        struct bt_batch b = decode_batch(tokens[i], 512);
+        struct bt_batch b = fixture_decodes(tokens[i], 512);
         struct bt_op_shape qkv = {.m = tokens[i], .n = 6144, .k = 4096};
         struct bt_op_shape down = {.m = tokens[i], .n = 4096, .k = 14336};
         cr_expect_float_eq(row_ps(&c, &b, BT_STEP_QKV) / (32e3 * bt_op_source_ns(s, &qkv, NULL)), 1,
@@ -196,7 +187,7 @@ Test(law, span_is_the_sum_of_steps)
     for (int32_t i = 0; i < 200; i++) {
         int32_t n = 1 + (int32_t)(bt_rng_u64(&rng) % 300);
         int32_t steps = 1 + (int32_t)(bt_rng_u64(&rng) % 100);
-        struct bt_batch b = decode_batch(n, 1 + (int64_t)(bt_rng_u64(&rng) % 5000));
+        struct bt_batch b = fixture_decodes(n, 1 + (int64_t)(bt_rng_u64(&rng) % 5000));
         struct bt_cost_parts whole;
         c.ops->span(c.self, &b, steps, &whole);
         int64_t sum = 0;
@@ -257,7 +248,7 @@ Test(law, another_stack_of_the_same_gpu_is_transferred)
     cr_expect_eq(b.trust, BT_TRUST_TRANSFERRED);
     cr_expect(strstr(b.weakest, "for berth") != NULL, "%s", b.weakest);
     cr_expect_gt(b.step_error, a.step_error);
-    struct bt_batch batch = decode_batch(32, 1000);
+    struct bt_batch batch = fixture_decodes(32, 1000);
     cr_expect_float_eq(step_ps(&a, &batch) / step_ps(&b, &batch), 1, 1e-3, "the same surfaces");
     bt_cost_fini(&a);
     bt_cost_fini(&b);
@@ -279,7 +270,7 @@ Test(law, without_any_surface_it_is_the_roofline)
     struct bt_cost roof;
     cr_assert_eq(bt_roofline_create(&o, &roof, NULL), BT_OK);
     for (int32_t n = 1; n <= 512; n *= 4) {
-        struct bt_batch b = decode_batch(n, 900);
+        struct bt_batch b = fixture_decodes(n, 900);
         cr_expect_float_eq(step_ps(&c, &b), step_ps(&roof, &b), 0.5);
     }
     struct bt_batch chunk = {.n_prefill = 1,
@@ -317,7 +308,7 @@ Test(law, verification_takes_longer_than_plain_decode_and_less_than_as_many_step
     struct bt_surface_library *l = library_of(bt_calibration_texts);
     struct asked a = {"vllm-0.24", fixture_h200(), BT_WEIGHT_BF16, 1};
     struct bt_cost c = cost_of(l, &a);
-    struct bt_batch plain = decode_batch(8, 2000);
+    struct bt_batch plain = fixture_decodes(8, 2000);
     struct bt_batch verify = plain;
     verify.n_decode_tokens = 8 * 5;
     verify.n_logits = 8 * 5;
@@ -335,7 +326,7 @@ Test(law, tensor_parallel_steps_pay_for_their_all_reduce)
     struct asked two = {"vllm-0.24", fixture_h200(), BT_WEIGHT_BF16, 2};
     struct bt_cost a = cost_of(l, &one);
     struct bt_cost b = cost_of(l, &two);
-    struct bt_batch batch = decode_batch(16, 1000);
+    struct bt_batch batch = fixture_decodes(16, 1000);
     double reduce = row_ps(&b, &batch, BT_STEP_ALL_REDUCE);
     cr_expect_gt(reduce, 64 * 4e6, "64 of at least 4 us");
     cr_expect_lt(reduce, 64 * 12e6);
@@ -449,7 +440,7 @@ struct thread {
 static void *ask_all(void *arg)
 {
     struct thread *t = arg;
-    struct bt_batch b = decode_batch(24, 777);
+    struct bt_batch b = fixture_decodes(24, 777);
     for (int32_t i = 0; i < ASKED; i++) {
         int32_t k = (t->first + i) % ASKED;
         struct asked a = asked_at_once[k];
@@ -493,7 +484,7 @@ Test(law, more_decodes_never_take_much_less)
     struct bt_cost c = cost_of(l, &a);
     double before = 0;
     for (int32_t n = 1; n <= 256; n++) {
-        struct bt_batch b = decode_batch(n, 1000);
+        struct bt_batch b = fixture_decodes(n, 1000);
         double t = step_ps(&c, &b);
         cr_expect_geq(t, before * 0.9999, "%d sequences", n);
         before = t;

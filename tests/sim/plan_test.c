@@ -161,16 +161,23 @@ static struct bt_plan_answer search(const struct bt_plan_spec *spec, struct worl
     return a;
 }
 
-/* One share, central step times, first seed: what the search asked. */
-static bool holds(const struct bt_plan_spec *spec, struct world *w, const struct bt_config *config,
-                  int32_t replicas)
+/* The workload's requests under the first seed. */
+static struct bt_stream stream_of(const struct bt_plan_spec *spec, struct world *w)
 {
-    struct bt_plan_env env = env_of(w);
     struct bt_source *source = NULL;
     struct bt_stream stream;
     cr_assert_eq(make_source(w, spec->seed, &source, NULL), BT_OK);
     cr_assert_eq(bt_stream_read(source, &stream, NULL), BT_OK);
     bt_source_destroy(source);
+    return stream;
+}
+
+/* One share, central step times, first seed: what the search asked. */
+static bool holds(const struct bt_plan_spec *spec, struct world *w, const struct bt_config *config,
+                  int32_t replicas)
+{
+    struct bt_plan_env env = env_of(w);
+    struct bt_stream stream = stream_of(spec, w);
     struct bt_deploy d, degrade;
     cr_assert_eq(bt_plan_deploy(&env, config, &d, &degrade, NULL), BT_OK);
     struct bt_trial t = {.deploy = &d,
@@ -448,11 +455,7 @@ Test(plan, what_is_confirmed_is_the_least_that_holds_with_routing, .timeout = 60
     struct bt_plan_spec spec = spec_of();
     spec.seeds_vary = false;
     struct bt_plan_answer a = search(&spec, &w);
-    struct bt_source *source = NULL;
-    struct bt_stream stream;
-    cr_assert_eq(make_source(&w, spec.seed, &source, NULL), BT_OK);
-    cr_assert_eq(bt_stream_read(source, &stream, NULL), BT_OK);
-    bt_source_destroy(source);
+    struct bt_stream stream = stream_of(&spec, &w);
     int32_t n_checked = 0;
     for (int32_t i = 0; i < a.n_candidates; i++) {
         const struct bt_plan_candidate *c = &a.candidates[i];
@@ -556,11 +559,7 @@ Test(plan, the_sensitivity_says_what_a_run_says, .timeout = 60)
     struct bt_plan_answer a = search(&spec, &w);
     const struct bt_plan_candidate *best = &a.candidates[0];
     cr_assert(best->simulated);
-    struct bt_source *source = NULL;
-    struct bt_stream stream;
-    cr_assert_eq(make_source(&w, spec.seed, &source, NULL), BT_OK);
-    cr_assert_eq(bt_stream_read(source, &stream, NULL), BT_OK);
-    bt_source_destroy(source);
+    struct bt_stream stream = stream_of(&spec, &w);
     int32_t n_costed = 0;
     for (int32_t i = 0; i < a.n_sensitivity; i++) {
         const struct bt_plan_sensitivity *row = &a.sensitivity[i];

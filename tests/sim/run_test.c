@@ -94,11 +94,7 @@ Test(run, batch_of_one_takes_exactly_the_cost_models_own_sum)
     cr_expect_eq(delivered_ns[token], now_ns, "first token");
     cr_expect_float_eq(r->summary.ttft.mean_s, (double)(now_ns - 1000) * 1e-9, 1e-12);
     for (token = 1; token < OUTPUT; token++) {
-        struct bt_batch b = {.n_decode = 1,
-                             .n_decode_tokens = 1,
-                             .decode_ctx = PROMPT + token,
-                             .decode_ctx_long = PROMPT + token,
-                             .n_logits = 1};
+        struct bt_batch b = fixture_decodes(1, PROMPT + token);
         d.cost.ops->step(d.cost.self, &b, &p);
         int64_t gap_ns = p.host_ns + (p.time_ps + carry_ps) / 1000;
         carry_ps = (p.time_ps + carry_ps) % 1000;
@@ -109,11 +105,7 @@ Test(run, batch_of_one_takes_exactly_the_cost_models_own_sum)
     cr_expect_float_eq(r->summary.itl.mean_s, (double)sum_ns * 1e-9 / (OUTPUT - 1), 1e-12);
 
     /* The closed form of the same decode lands on the same nanosecond. */
-    struct bt_batch b = {.n_decode = 1,
-                         .n_decode_tokens = 1,
-                         .decode_ctx = PROMPT + 1,
-                         .decode_ctx_long = PROMPT + 1,
-                         .n_logits = 1};
+    struct bt_batch b = fixture_decodes(1, PROMPT + 1);
     d.cost.ops->span(d.cost.self, &b, OUTPUT - 1, &p);
     int64_t span_ns = p.host_ns + p.time_ps / 1000;
     cr_expect(llabs(span_ns - sum_ns) <= 1, "span %lld, steps %lld", (long long)span_ns,
@@ -469,7 +461,7 @@ Test(run, an_event_limit_is_an_error)
 }
 
 struct watch {
-    int64_t calls, last_finished;
+    int64_t calls;
     double done;
     int32_t samples, most_running;
     int64_t last_sample_ns;

@@ -63,11 +63,7 @@ static int64_t step_ps(const struct bt_deploy *d, const struct bt_batch *b)
 
 static struct bt_batch batch(int32_t decodes, int64_t ctx, int32_t chunk)
 {
-    struct bt_batch b = {.n_decode = decodes,
-                         .n_decode_tokens = decodes,
-                         .decode_ctx = decodes * ctx,
-                         .decode_ctx_long = ctx,
-                         .n_logits = decodes};
+    struct bt_batch b = fixture_decodes(decodes, ctx);
     if (chunk > 0) {
         b.n_prefill = 1;
         b.n_prefill_tokens = chunk;

@@ -114,36 +114,37 @@ static const struct bt_law_ops mixed_ops = {
     .destroy = destroy,
 };
 
-static struct bt_step_opts opts_of(const struct bt_arch *arch, const struct bt_gpu *gpu)
+/* A model, a card, and options of a step of them. */
+struct bench {
+    struct bt_arch arch;
+    struct bt_gpu gpu;
+    struct bt_step_opts opts;
+};
+
+static void start(struct bench *t)
 {
-    return (struct bt_step_opts){.target = {.arch = arch},
-                                 .gpu = gpu,
-                                 .fused = true,
-                                 .max_seqs = 64,
-                                 .max_tokens = 128,
-                                 .graph_node_ps = -1,
-                                 .launch_ps = -1,
-                                 .host_base_ns = -1,
-                                 .host_per_seq_ns = -1};
+    t->arch = fixture_8b();
+    t->gpu = fixture_h200();
+    t->opts = (struct bt_step_opts){.target = {.arch = &t->arch},
+                                    .gpu = &t->gpu,
+                                    .fused = true,
+                                    .max_seqs = 64,
+                                    .max_tokens = 128,
+                                    .graph_node_ps = -1,
+                                    .launch_ps = -1,
+                                    .host_base_ns = -1,
+                                    .host_per_seq_ns = -1};
 }
 
-static struct bt_cost create(const struct bt_step_opts *o, const struct bt_law_ops *ops,
+static struct bt_cost create(const struct bench *t, const struct bt_law_ops *ops,
                              struct simple *law)
 {
     struct bt_cost cost;
     struct bt_error err = {0};
-    cr_assert_eq(bt_step_cost_create(o, (struct bt_law){ops, law}, (struct bt_law){0}, &cost, &err),
-                 BT_OK, "%s", err.msg);
+    cr_assert_eq(
+        bt_step_cost_create(&t->opts, (struct bt_law){ops, law}, (struct bt_law){0}, &cost, &err),
+        BT_OK, "%s", err.msg);
     return cost;
-}
-
-static struct bt_batch decode_batch(int32_t n, int64_t ctx, int64_t longest)
-{
-    return (struct bt_batch){.n_decode = n,
-                             .n_decode_tokens = n,
-                             .decode_ctx = n * ctx,
-                             .decode_ctx_long = longest,
-                             .n_logits = n};
 }
 
 static double row_ps(const struct bt_cost *c, const struct bt_batch *b, enum bt_step_op op)
@@ -167,11 +168,10 @@ static double step_ps(const struct bt_cost *c, const struct bt_batch *b)
 
 Test(step_curve, attention_is_straight_between_knots_and_goes_on_beyond_them)
 {
-    struct bt_arch arch = fixture_8b();
-    struct bt_gpu gpu = fixture_h200();
-    struct bt_step_opts o = opts_of(&arch, &gpu);
+    struct bench t;
+    start(&t);
     struct simple law = {.has_curve = true};
-    struct bt_cost c = create(&o, &split_ops, &law);
+    struct bt_cost c = create(&t, &split_ops, &law);
     static const double at[] = {1, 4, 10, 64, 1024, 3000};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
         for (int32_t n = 1; n <= 100; n += 33) { /* past the table too */
@@ -180,8 +180,8 @@ Test(step_curve, attention_is_straight_between_knots_and_goes_on_beyond_them)
                 low *= 4;
             }
             double a = curve_ps(n, low), b = curve_ps(n, low * 4);
-            double want = arch.n_layers * (a + (b - a) * (at[i] - low) / (low * 3));
-            struct bt_batch batch = decode_batch(n, (int64_t)at[i], (int64_t)at[i]);
+            double want = t.arch.n_layers * (a + (b - a) * (at[i] - low) / (low * 3));
+            struct bt_batch batch = fixture_decodes(n, (int64_t)at[i]);
             double got = row_ps(&c, &batch, BT_STEP_ATTN_DECODE);
             /* A slope is rounded to a ps a token of context. */
             cr_expect_float_eq(got, want, 2 + n * at[i], "%d at %g: %g against %g", n, at[i], got,
@@ -193,26 +193,26 @@ Test(step_curve, attention_is_straight_between_knots_and_goes_on_beyond_them)
 
 Test(step_curve, a_law_without_a_curve_is_affine)
 {
-    struct bt_arch arch = fixture_8b();
-    struct bt_gpu gpu = fixture_h200();
-    struct bt_step_opts o = opts_of(&arch, &gpu);
+    struct bench t;
+    start(&t);
     struct simple law = {.has_curve = false};
-    struct bt_cost c = create(&o, &split_ops, &law);
-    struct bt_batch b = decode_batch(8, 1000, 4000);
+    struct bt_cost c = create(&t, &split_ops, &law);
+    struct bt_batch b = fixture_decodes(8, 1000);
+    b.decode_ctx_long = 4000;
     cr_expect_float_eq(row_ps(&c, &b, BT_STEP_ATTN_DECODE),
-                       arch.n_layers * (FIXED_PS + 100 * 8000.0), 1);
+                       t.arch.n_layers * (FIXED_PS + 100 * 8000.0), 1);
     bt_cost_fini(&c);
 }
 
 Test(step_curve, uneven_batches_take_their_share_of_the_longest)
 {
-    struct bt_arch arch = fixture_8b();
-    struct bt_gpu gpu = fixture_h200();
-    struct bt_step_opts o = opts_of(&arch, &gpu);
+    struct bench t;
+    start(&t);
     struct simple law = {.has_curve = true, .skew = 0.25};
-    struct bt_cost c = create(&o, &split_ops, &law);
-    struct bt_batch even = decode_batch(16, 64, 64), uneven = decode_batch(16, 64, 1024);
-    struct bt_batch longest = decode_batch(16, 1024, 1024);
+    struct bt_cost c = create(&t, &split_ops, &law);
+    struct bt_batch even = fixture_decodes(16, 64), uneven = even;
+    struct bt_batch longest = fixture_decodes(16, 1024);
+    uneven.decode_ctx_long = 1024;
     double low = row_ps(&c, &even, BT_STEP_ATTN_DECODE);
     double high = row_ps(&c, &longest, BT_STEP_ATTN_DECODE);
     cr_expect_float_eq(row_ps(&c, &uneven, BT_STEP_ATTN_DECODE), low + 0.25 * (high - low),
@@ -224,20 +224,19 @@ Test(step_curve, span_is_exactly_the_sum_of_its_steps)
 {
     struct bt_rng rng;
     bt_rng_init(&rng, 5, "curve span", 0);
-    struct bt_gpu gpu = fixture_h200();
     for (int32_t variant = 0; variant < 4; variant++) {
-        struct bt_arch arch = fixture_8b();
+        struct bench t;
+        start(&t);
         if (variant % 2 == 1) {
-            arch.sliding_window = 100;
-            bt_arch_slide_layers(&arch, 0, arch.n_layers / 2);
+            t.arch.sliding_window = 100;
+            bt_arch_slide_layers(&t.arch, 0, t.arch.n_layers / 2);
         }
-        struct bt_step_opts o = opts_of(&arch, &gpu);
-        o.step_overhead_ns = 1234;
+        t.opts.step_overhead_ns = 1234;
         struct simple law = {.has_curve = true, .skew = variant >= 2 ? 0.3 : 0};
-        struct bt_cost c = create(&o, &split_ops, &law);
+        struct bt_cost c = create(&t, &split_ops, &law);
         for (int32_t round = 0; round < 200; round++) {
             int32_t n = 1 + (int32_t)bt_rng_below(&rng, 100);
-            struct bt_batch b = decode_batch(n, 0, 0);
+            struct bt_batch b = fixture_decodes(n, 0);
             b.n_16bit = round % 2 == 0 ? 0 : (int32_t)bt_rng_below(&rng, (uint64_t)n + 1);
             b.ctx_16bit = b.n_16bit == 0 ? 0 : b.n_16bit + (int64_t)bt_rng_below(&rng, 20000);
             int64_t pool = b.n_16bit == n ? 0 : n + (int64_t)bt_rng_below(&rng, 60000);
@@ -262,13 +261,12 @@ Test(step_curve, span_is_exactly_the_sum_of_its_steps)
 
 Test(step_curve, verification_takes_as_much_more_as_the_law_says)
 {
-    struct bt_arch arch = fixture_8b();
-    struct bt_gpu gpu = fixture_h200();
-    struct bt_step_opts o = opts_of(&arch, &gpu);
+    struct bench t;
+    start(&t);
     struct simple law = {.has_curve = true};
-    struct bt_cost c = create(&o, &split_ops, &law);
+    struct bt_cost c = create(&t, &split_ops, &law);
     for (int32_t n = 8; n <= 80; n += 72) { /* in the table and past it */
-        struct bt_batch plain = decode_batch(n, 256, 256), verify = plain, least = plain;
+        struct bt_batch plain = fixture_decodes(n, 256), verify = plain, least = plain;
         verify.n_decode_tokens = 3 * n;
         least.decode_ctx = n;
         double base = row_ps(&c, &least, BT_STEP_ATTN_DECODE);
@@ -280,24 +278,23 @@ Test(step_curve, verification_takes_as_much_more_as_the_law_says)
 
 Test(step_curve, chunks_and_decodes_share_a_kernel)
 {
-    struct bt_arch arch = fixture_8b();
-    struct bt_gpu gpu = fixture_h200();
-    struct bt_step_opts o = opts_of(&arch, &gpu);
+    struct bench t;
+    start(&t);
     struct simple law = {.has_curve = true};
-    struct bt_cost c = create(&o, &mixed_ops, &law), split = create(&o, &split_ops, &law);
-    struct bt_batch b = decode_batch(16, 500, 500);
+    struct bt_cost c = create(&t, &mixed_ops, &law), split = create(&t, &split_ops, &law);
+    struct bt_batch b = fixture_decodes(16, 500);
     b.n_prefill = 1;
     b.n_prefill_tokens = 100;
     b.prefill_pairs = 5050;
     b.prefill_ctx = 100;
-    double want = arch.n_layers * (7e6 + 20 * 5050.0 + 1000 * 8000.0);
+    double want = t.arch.n_layers * (7e6 + 20 * 5050.0 + 1000 * 8000.0);
     cr_expect_float_eq(row_ps(&c, &b, BT_STEP_ATTN_PREFILL), want, 1);
     cr_expect_eq(row_ps(&c, &b, BT_STEP_ATTN_DECODE), 0);
     double apart =
         row_ps(&split, &b, BT_STEP_ATTN_PREFILL) + row_ps(&split, &b, BT_STEP_ATTN_DECODE);
     cr_expect_float_eq(step_ps(&c, &b) - step_ps(&split, &b), want - apart, 2);
     /* Decodes alone have their curve. */
-    struct bt_batch decodes = decode_batch(16, 500, 500);
+    struct bt_batch decodes = fixture_decodes(16, 500);
     cr_expect_eq(step_ps(&c, &decodes), step_ps(&split, &decodes));
     bt_cost_fini(&c);
     bt_cost_fini(&split);
@@ -305,15 +302,14 @@ Test(step_curve, chunks_and_decodes_share_a_kernel)
 
 Test(step_curve, scale_counts_for_operations_and_overhead_for_steps)
 {
-    struct bt_arch arch = fixture_8b();
-    struct bt_gpu gpu = fixture_h200();
-    struct bt_step_opts o = opts_of(&arch, &gpu);
+    struct bench t;
+    start(&t);
     struct simple law = {.has_curve = true};
-    struct bt_cost plain = create(&o, &mixed_ops, &law);
-    o.time_scale = 1.25;
-    o.step_overhead_ns = 700;
-    struct bt_cost slow = create(&o, &mixed_ops, &law);
-    struct bt_batch b[2] = {decode_batch(16, 500, 500), decode_batch(16, 500, 500)};
+    struct bt_cost plain = create(&t, &mixed_ops, &law);
+    t.opts.time_scale = 1.25;
+    t.opts.step_overhead_ns = 700;
+    struct bt_cost slow = create(&t, &mixed_ops, &law);
+    struct bt_batch b[2] = {fixture_decodes(16, 500), fixture_decodes(16, 500)};
     b[1].n_prefill = 2;
     b[1].n_prefill_tokens = 100;
     b[1].prefill_pairs = 3000;
@@ -328,18 +324,17 @@ Test(step_curve, scale_counts_for_operations_and_overhead_for_steps)
 
 Test(step_curve, other_stacks_have_kernels_of_their_own)
 {
-    struct bt_arch arch = fixture_8b();
-    struct bt_gpu gpu = fixture_h200();
-    struct bt_step_opts o = opts_of(&arch, &gpu);
+    struct bench t;
+    start(&t);
     struct simple law = {.has_curve = true};
-    struct bt_cost fused = create(&o, &split_ops, &law);
-    o.separate = true;
-    struct bt_cost separate = create(&o, &split_ops, &law);
-    struct bt_batch b = decode_batch(4, 100, 100);
+    struct bt_cost fused = create(&t, &split_ops, &law);
+    t.opts.separate = true;
+    struct bt_cost separate = create(&t, &split_ops, &law);
+    struct bt_batch b = fixture_decodes(4, 100);
     cr_expect_eq(row_ps(&fused, &b, BT_STEP_ROPE), 0);
     cr_expect_eq(row_ps(&fused, &b, BT_STEP_ACTIVATION), 0);
-    cr_expect_float_eq(row_ps(&separate, &b, BT_STEP_ROPE), arch.n_layers * (POINT_PS + 4), 1);
-    cr_expect_float_eq(row_ps(&separate, &b, BT_STEP_ACTIVATION), arch.n_layers * (POINT_PS + 4),
+    cr_expect_float_eq(row_ps(&separate, &b, BT_STEP_ROPE), t.arch.n_layers * (POINT_PS + 4), 1);
+    cr_expect_float_eq(row_ps(&separate, &b, BT_STEP_ACTIVATION), t.arch.n_layers * (POINT_PS + 4),
                        1);
     bt_cost_fini(&fused);
     bt_cost_fini(&separate);

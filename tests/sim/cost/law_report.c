@@ -5,10 +5,10 @@
  * Steps of three models on every measured GPU, by the law of that GPU's own surfaces, against the
  * roofline, another stack's surfaces of the same GPU, and what other GPUs' surfaces say. What
  * sim/cost/roofline.c states as its error is read off here. */
-#include "db/calibrations/calibrations.h"
-#include "db/catalog.h"
 #include "sim/cost/roofline.h"
 #include "sim/cost/surface_law.h"
+#include "tests/sim/fixtures.h"
+#include "tests/sim/shipped.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -168,20 +168,11 @@ static int32_t batches_of(struct bt_batch out[BATCHES_MAX])
     int32_t n = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         for (size_t c = 0; c < sizeof contexts / sizeof *contexts; c++) {
-            out[n++] = (struct bt_batch){.n_decode = sizes[i],
-                                         .n_decode_tokens = sizes[i],
-                                         .decode_ctx = sizes[i] * contexts[c],
-                                         .decode_ctx_long = contexts[c],
-                                         .n_logits = sizes[i]};
+            out[n++] = fixture_decodes(sizes[i], contexts[c]);
         }
     }
     for (size_t i = 0; i < sizeof prompts / sizeof *prompts; i++) {
-        int64_t q = prompts[i];
-        out[n++] = (struct bt_batch){.n_prefill = 1,
-                                     .n_prefill_tokens = (int32_t)q,
-                                     .prefill_pairs = q * (q + 1) / 2,
-                                     .prefill_ctx = q,
-                                     .n_logits = 1};
+        out[n++] = fixture_prompts(1, prompts[i]);
     }
     return n;
 }
@@ -400,22 +391,9 @@ static void print(struct report *r)
     }
 }
 
-static enum bt_code open_library(struct report *r, struct bt_error *err)
-{
-    BT_TRY(bt_catalog_open(NULL, 0, &r->catalog, err));
-    int32_t n = bt_catalog_n_gpus(r->catalog);
-    struct bt_gpu cards[64];
-    BT_ASSERT(n <= 64);
-    for (int32_t i = 0; i < n; i++) {
-        cards[i] = bt_catalog_gpu_at(r->catalog, i)->gpu;
-    }
-    struct bt_surface_library_opts o = {.texts = bt_calibration_texts, .gpus = cards, .n_gpus = n};
-    return bt_surface_library_create(&o, &r->library, err);
-}
-
 static enum bt_code run(struct report *r, struct bt_error *err)
 {
-    BT_TRY(open_library(r, err));
+    BT_TRY(shipped_open(&r->catalog, &r->library, err));
     for (int32_t f = 0; f < FORMATS; f++) {
         for (size_t g = 0; g < sizeof gpus / sizeof *gpus; g++) {
             const char *stack = measured_stack(r, gpus[g], &formats[f], err);

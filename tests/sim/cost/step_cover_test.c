@@ -1,7 +1,7 @@
 /* Whole steps of a GPU that was left out: within the bound that is stated, nine times in ten. */
-#include "db/calibrations/calibrations.h"
-#include "db/catalog.h"
 #include "sim/cost/surface_law.h"
+#include "tests/sim/fixtures.h"
+#include "tests/sim/shipped.h"
 
 #include <criterion/criterion.h>
 
@@ -31,20 +31,6 @@ static const struct measured cases[] = {
     {"h200", "vllm", BT_WEIGHT_FP8, BT_ACT_BF16},
     {"l40s", "vllm", BT_WEIGHT_FP8, BT_ACT_BF16},
 };
-
-static struct bt_surface_library *library(const struct bt_catalog *catalog)
-{
-    struct bt_gpu gpus[64];
-    int32_t n = bt_catalog_n_gpus(catalog);
-    cr_assert_leq(n, 64);
-    for (int32_t i = 0; i < n; i++) {
-        gpus[i] = bt_catalog_gpu_at(catalog, i)->gpu;
-    }
-    struct bt_surface_library_opts o = {.texts = bt_calibration_texts, .gpus = gpus, .n_gpus = n};
-    struct bt_surface_library *l = NULL;
-    cr_assert_eq(bt_surface_library_create(&o, &l, NULL), BT_OK);
-    return l;
-}
 
 struct tally {
     int32_t n, covered;
@@ -85,20 +71,12 @@ static void measure(struct bt_surface_library *l, const struct bt_catalog *catal
                  BT_OK);
     for (int32_t n = 1; n <= 256; n *= 2) {
         for (int64_t ctx = 512; ctx <= 4096; ctx *= 2) {
-            struct bt_batch b = {.n_decode = n,
-                                 .n_decode_tokens = n,
-                                 .decode_ctx = n * ctx,
-                                 .decode_ctx_long = ctx,
-                                 .n_logits = n};
+            struct bt_batch b = fixture_decodes(n, ctx);
             count(t, &truth, &estimate, &b);
         }
     }
     for (int64_t q = 512; q <= 8192; q *= 2) {
-        struct bt_batch b = {.n_prefill = 1,
-                             .n_prefill_tokens = (int32_t)q,
-                             .prefill_pairs = q * (q + 1) / 2,
-                             .prefill_ctx = q,
-                             .n_logits = 1};
+        struct bt_batch b = fixture_prompts(1, q);
         count(t, &truth, &estimate, &b);
     }
     bt_cost_fini(&truth);
@@ -108,8 +86,8 @@ static void measure(struct bt_surface_library *l, const struct bt_catalog *catal
 Test(step_cover, steps_of_a_gpu_left_out_keep_their_bound)
 {
     struct bt_catalog *catalog = NULL;
-    cr_assert_eq(bt_catalog_open(NULL, 0, &catalog, NULL), BT_OK);
-    struct bt_surface_library *l = library(catalog);
+    struct bt_surface_library *l = NULL;
+    cr_assert_eq(shipped_open(&catalog, &l, NULL), BT_OK);
     static const char *const models[] = {"llama-3.1-8b", "llama-2-13b", "llama-3.1-70b"};
     struct tally all = {0, 0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

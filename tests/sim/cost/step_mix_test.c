@@ -8,19 +8,11 @@
 
 #include <math.h>
 
-static struct bt_batch decode(int32_t n, int64_t ctx)
-{
-    return (struct bt_batch){.n_decode = n,
-                             .n_decode_tokens = n,
-                             .decode_ctx = n * ctx,
-                             .decode_ctx_long = ctx,
-                             .n_logits = n};
-}
-
 Test(step_mix, classes_hold_the_means_of_their_steps)
 {
     struct bt_step_mix mix = {.classes = {{0}}};
-    struct bt_batch a = decode(33, 1000), b = decode(63, 2000), c = decode(64, 500);
+    struct bt_batch a = fixture_decodes(33, 1000), b = fixture_decodes(63, 2000),
+                    c = fixture_decodes(64, 500);
     bt_step_mix_add(&mix, &a);
     bt_step_mix_add(&mix, &b);
     bt_step_mix_add(&mix, &c);
@@ -62,7 +54,7 @@ Test(step_mix, the_bound_is_of_the_steps_that_were_served)
     origins[BT_STEP_ATTN_DECODE].log_error = log(2);
     struct bt_step_mix none = {.classes = {{0}}}, brief = none, lengthy = none, both = none;
     cr_expect_eq(bt_step_mix_error(&c, &none, origins, NULL), -1);
-    struct bt_batch near = decode(16, 64), far = decode(16, 32768);
+    struct bt_batch near = fixture_decodes(16, 64), far = fixture_decodes(16, 32768);
     for (int32_t i = 0; i < 10; i++) {
         bt_step_mix_add(&brief, &near);
         bt_step_mix_add(&lengthy, &far);
