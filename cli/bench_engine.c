@@ -445,11 +445,7 @@ static const struct bt_out_column COLUMNS[] = {
 };
 static const struct bt_out_part PARTS[] = {
     {.kind = BT_OUT_FIELDS, .path = "roof", .title = "This machine"},
-    {.kind = BT_OUT_ROWS,
-     .path = "rows",
-     .title = "Steps",
-     .columns = COLUMNS,
-     .n_columns = sizeof COLUMNS / sizeof *COLUMNS},
+    BT_OUT_ROWS_PART("rows", "Steps", COLUMNS),
     {.kind = BT_OUT_LINES, .path = "explain"},
 };
 static const struct bt_out_view VIEW = {.parts = PARTS, .n_parts = 3, .csv_rows = "rows"};
@@ -473,9 +469,7 @@ static json_t *roof_json(const struct bench *b)
 
 static enum bt_code answer(struct bench *b, const char *explain, struct bt_error *err)
 {
-    json_t *doc = bt_out_object();
-    bt_out_set(doc, "command", bt_out_text("bench"));
-    bt_out_set(doc, "version", bt_out_text(BT_VERSION));
+    json_t *doc = bt_out_answer("bench");
     bt_out_set(doc, "model", bt_out_text(b->engine.model.config.arch.name));
     bt_out_set(doc, "executor", bt_out_text(b->backend->name));
     bt_out_set(doc, "roof", roof_json(b));

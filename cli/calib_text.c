@@ -1,46 +1,29 @@
 #include "cli/calib_text.h"
 
-#include "cli/read_file.h"
+#include "cli/files.h"
 #include "engine/model/tokenizer.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_token_file(const char *path)
+/* All tokens of a file: ids of a .bin, else a text's. */
+static enum bt_code read_ids(const char *path, const char *model_dir, struct bt_ids *out,
+                             struct bt_error *err)
 {
-    size_t n = strlen(path);
-    return n > 4 && strcmp(path + n - 4, ".bin") == 0;
-}
-
-static enum bt_code take_ids(const char *path, const char *bytes, size_t n_bytes,
-                             struct bt_ids *out, struct bt_error *err)
-{
-    if (n_bytes % 2 != 0) {
-        BT_FAIL(err, BT_ERR_INPUT, (int64_t)n_bytes,
-                "%s: %zu bytes are no whole number of 16-bit token ids", path, n_bytes);
+    if (bt_ends_with(path, ".bin")) {
+        return bt_read_token_file(path, out, err);
     }
-    out->n = (int64_t)(n_bytes / 2);
-    out->ids = malloc((n_bytes / 2 + 1) * sizeof *out->ids);
-    if (out->ids == NULL) {
-        BT_FAIL(err, BT_ERR_NOMEM, out->n, "%s: no memory for %lld tokens", path,
-                (long long)out->n);
-    }
-    const unsigned char *p = (const unsigned char *)bytes;
-    for (int64_t i = 0; i < out->n; i++) {
-        out->ids[i] = p[2 * i] | p[2 * i + 1] << 8;
-    }
-    return BT_OK;
-}
-
-static enum bt_code encode(const char *text, size_t n_bytes, const char *model_dir,
-                           struct bt_ids *out, struct bt_error *err)
-{
+    char *text = NULL;
+    size_t n_bytes = 0;
+    BT_TRY(bt_read_file(path, &text, &n_bytes, err));
     struct bt_tokenizer *tokenizer = NULL;
-    BT_TRY(bt_tokenizer_load_dir(model_dir, &tokenizer, err));
-    struct bt_encode_opts o = {.skip_template = true};
-    enum bt_code code = bt_tokenizer_encode(tokenizer, text, n_bytes, &o, out, err);
+    enum bt_code code = bt_tokenizer_load_dir(model_dir, &tokenizer, err);
+    if (code == BT_OK) {
+        struct bt_encode_opts o = {.skip_template = true};
+        code = bt_tokenizer_encode(tokenizer, text, n_bytes, &o, out, err);
+    }
     bt_tokenizer_destroy(tokenizer);
+    free(text);
     return code;
 }
 
@@ -86,13 +69,8 @@ enum bt_code bt_calib_text_read(struct bt_calib_text *t, const char *path, const
 {
     BT_ASSERT(samples > 0 && sample_tokens > 0 && vocab > 0);
     *t = (struct bt_calib_text){.sample_tokens = sample_tokens};
-    char *text = NULL;
-    size_t n_bytes = 0;
-    BT_TRY(bt_read_file(path, BT_TOK_MAX_TEXT_BYTES, &text, &n_bytes, err));
     struct bt_ids all = {0};
-    enum bt_code code = is_token_file(path) ? take_ids(path, text, n_bytes, &all, err)
-                                            : encode(text, n_bytes, model_dir, &all, err);
-    free(text);
+    enum bt_code code = read_ids(path, model_dir, &all, err);
     if (code == BT_OK) {
         t->n_text_tokens = all.n;
         code = cut(t, &all, path, vocab, samples, err);

@@ -88,10 +88,7 @@ static const struct bt_out_column COLUMNS[] = {
     {"peak_memory_bytes", "peak memory", BT_UNIT_BYTES},
 };
 static const struct bt_out_part PARTS[] = {
-    {.kind = BT_OUT_ROWS,
-     .path = "rows",
-     .columns = COLUMNS,
-     .n_columns = sizeof COLUMNS / sizeof *COLUMNS},
+    BT_OUT_ROWS_PART("rows", NULL, COLUMNS),
 };
 static const struct bt_out_view VIEW = {.parts = PARTS, .n_parts = 1, .csv_rows = "rows"};
 

@@ -4,6 +4,7 @@
 #include "cli/calibrate.h"
 #include "cli/cmd.h"
 #include "cli/config_opts.h"
+#include "cli/files.h"
 #include "cli/local.h"
 #include "cli/lookup.h"
 #include "cli/run_opts.h"
@@ -13,7 +14,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 enum { NAME_BYTES = 256, DATE_BYTES = 32 };
@@ -37,15 +37,9 @@ struct calibrate {
 
 /* ---- the model ---- */
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 static enum bt_code open_model(struct calibrate *c, struct bt_error *err)
 {
-    bool folder = is_folder(c->config.model);
+    bool folder = bt_is_folder(c->config.model);
     if (c->prompts != NULL && (!folder || c->config.spec.kind == BT_SPEC_NONE)) {
         BT_FAIL(err, BT_ERR_ARG, 0,
                 "--prompts: acceptance is of a real model (--model DIR) that speculates (--spec "
@@ -201,11 +195,7 @@ static const struct bt_out_column COLUMNS[] = {
 };
 static const struct bt_out_part PARTS[] = {
     {.kind = BT_OUT_FIELDS, .path = "host", .title = "This machine"},
-    {.kind = BT_OUT_ROWS,
-     .path = "rows",
-     .title = "Operations",
-     .columns = COLUMNS,
-     .n_columns = sizeof COLUMNS / sizeof *COLUMNS},
+    BT_OUT_ROWS_PART("rows", "Operations", COLUMNS),
     {.kind = BT_OUT_ROWS, .path = "acceptance", .title = "Acceptance of draft tokens"},
 };
 static const struct bt_out_view VIEW = {.parts = PARTS, .n_parts = 3, .csv_rows = "rows"};
@@ -281,9 +271,7 @@ static json_t *acceptance_rows(const struct calibrate *c)
 
 static enum bt_code answer(const struct calibrate *c, struct bt_error *err)
 {
-    json_t *doc = bt_out_object();
-    bt_out_set(doc, "command", bt_out_text("calibrate"));
-    bt_out_set(doc, "version", bt_out_text(BT_VERSION));
+    json_t *doc = bt_out_answer("calibrate");
     bt_out_set(doc, "model", bt_out_text(c->engine.model.config.arch.name));
     bt_out_set(doc, "host", host_json(&c->host));
     bt_out_set(doc, "rows", op_rows(&c->ops));

@@ -1,4 +1,5 @@
 #include "cli/cmd.h"
+#include "cli/files.h"
 #include "db/store.h"
 
 #include <errno.h>
@@ -14,19 +15,13 @@ struct sections {
     bool tell_section; /* the section's own name becomes a member */
 };
 
-static bool ends_with(const char *name, const char *suffix)
-{
-    size_t n = strlen(name), m = strlen(suffix);
-    return n > m && strcmp(name + n - m, suffix) == 0;
-}
-
 /* Columns that hold JSON are part of the document, without their suffix. */
 static void set_text(json_t *object, const char *name, const char *text)
 {
     static const char suffix[] = "_json";
     char key[128];
     size_t n = strlen(name);
-    if (ends_with(name, suffix) && n < sizeof key) {
+    if (bt_ends_with(name, suffix) && n < sizeof key) {
         json_t *value = json_loads(text, 0, NULL);
         if (value != NULL) {
             (void)snprintf(key, sizeof key, "%.*s", (int)(n - (sizeof suffix - 1)), name);
@@ -156,11 +151,7 @@ static const struct bt_out_column list_columns[] = {
     {"gpu", NULL, BT_UNIT_AUTO},        {"stack", NULL, BT_UNIT_AUTO},
     {"executor", NULL, BT_UNIT_AUTO},   {"status", NULL, BT_UNIT_AUTO},
     {"started_utc", NULL, BT_UNIT_AUTO}};
-static const struct bt_out_part list_parts[] = {
-    {.kind = BT_OUT_ROWS,
-     .path = "runs",
-     .columns = list_columns,
-     .n_columns = sizeof list_columns / sizeof list_columns[0]}};
+static const struct bt_out_part list_parts[] = {BT_OUT_ROWS_PART("runs", NULL, list_columns)};
 static const struct bt_out_view list_view = {.parts = list_parts, .n_parts = 1, .csv_rows = "runs"};
 
 static const struct bt_out_column fit_columns[] = {

@@ -6,6 +6,7 @@
 #include "cli/eval_file.h"
 #include "cli/eval_stress.h"
 #include "cli/eval_windows.h"
+#include "cli/files.h"
 #include "cli/progress.h"
 
 #include <errno.h>
@@ -30,28 +31,6 @@ struct eval {
 
 /* ---- what to score ---- */
 
-/* Little-endian uint16 a token. */
-static enum bt_code read_token_file(const char *path, struct bt_ids *out, struct bt_error *err)
-{
-    struct bt_bytes bytes = {0};
-    enum bt_code code = bt_engine_read_file(path, &bytes, err);
-    if (code == BT_OK && (bytes.n == 0 || bytes.n % 2 != 0)) {
-        code = bt_error_set(err, BT_ERR_INPUT, (int64_t)bytes.n, __FILE__, __LINE__,
-                            "%s: %zu bytes are no tokens of two bytes each", path, bytes.n);
-    }
-    if (code == BT_OK) {
-        out->ids = malloc(bytes.n / 2 * sizeof *out->ids);
-        if (out->ids == NULL) {
-            code = bt_error_set(err, BT_ERR_NOMEM, 0, __FILE__, __LINE__, "%s: no memory", path);
-        }
-    }
-    for (size_t i = 0; code == BT_OK && i < bytes.n; i += 2) {
-        out->ids[out->n++] = (uint8_t)bytes.p[i] | (uint8_t)bytes.p[i + 1] << 8;
-    }
-    bt_bytes_fini(&bytes);
-    return code;
-}
-
 static enum bt_code read_tokens(struct eval *e, struct bt_error *err)
 {
     const char *text = bt_args_text(&e->cli->args, "text");
@@ -60,16 +39,9 @@ static enum bt_code read_tokens(struct eval *e, struct bt_error *err)
         BT_FAIL(err, BT_ERR_ARG, 0, "one of --text FILE, --tokens FILE.bin and --stress is needed");
     }
     if (path != NULL) {
-        return read_token_file(path, &e->tokens, err);
+        return bt_read_token_file(path, &e->tokens, err);
     }
-    struct bt_bytes bytes = {0};
-    enum bt_code code = bt_engine_read_file(text, &bytes, err);
-    if (code == BT_OK) {
-        code = bt_engine_encode(&e->engine, bytes.n > 0 ? bytes.p : "", bytes.n, text, &e->tokens,
-                                err);
-    }
-    bt_bytes_fini(&bytes);
-    return code;
+    return bt_engine_encode_file(&e->engine, text, &e->tokens, err);
 }
 
 /* A text shorter than a window is one window of what there is. */
@@ -95,8 +67,9 @@ static enum bt_code cut_windows(struct eval *e, struct bt_error *err)
 
 /* ---- scoring ---- */
 
-static enum bt_code score_all(struct eval *e, const struct bt_engine *engine, const char *label,
-                              struct bt_eval_windows *out, struct bt_error *err)
+/* A session of a window's length on a model; the backend's session_destroy ends it. */
+static enum bt_code open_session(const struct eval *e, const struct bt_engine *engine, void **out,
+                                 struct bt_error *err)
 {
     struct bt_session_opts so = {
         .model = &engine->model,
@@ -105,9 +78,15 @@ static enum bt_code score_all(struct eval *e, const struct bt_engine *engine, co
         .max_ctx = e->window,
         .n_threads = (int32_t)bt_args_int(&e->cli->args, "jobs", 0),
     };
+    return engine->backend->session_create(&so, out, err);
+}
+
+static enum bt_code score_all(struct eval *e, const struct bt_engine *engine, const char *label,
+                              struct bt_eval_windows *out, struct bt_error *err)
+{
     const struct bt_backend *backend = engine->backend;
     void *s;
-    BT_TRY(backend->session_create(&so, &s, err));
+    BT_TRY(open_session(e, engine, &s, err));
     struct bt_progress bar;
     bt_progress_start(&bar, label, "windows", e->cli->quiet);
     enum bt_code code = bt_eval_windows_init(out, e->n_windows, e->window, err);
@@ -148,15 +127,8 @@ static enum bt_code write_rows(struct eval *e, void *s, FILE *f, float *logits,
 /* The logits of the first window, for comparison with another engine's. */
 static enum bt_code write_logits(struct eval *e, const char *path, struct bt_error *err)
 {
-    struct bt_session_opts so = {
-        .model = &e->engine.model,
-        .compute = e->engine.compute,
-        .kv = e->engine.kv,
-        .max_ctx = e->window,
-        .n_threads = (int32_t)bt_args_int(&e->cli->args, "jobs", 0),
-    };
     void *s;
-    BT_TRY(e->engine.backend->session_create(&so, &s, err));
+    BT_TRY(open_session(e, &e->engine, &s, err));
     FILE *f = fopen(path, "wb");
     int why = errno;
     float *logits =
@@ -353,19 +325,8 @@ static const struct bt_opt OPTS[] = {
     {.name = "stress",
      .kind = BT_OPT_FLAG,
      .help = "run extreme and degenerate inputs and look for NaN and overflow"},
-    {.name = "executor",
-     .kind = BT_OPT_ENUM,
-     .value = "WHERE",
-     .default_text = "cpu",
-     .allowed = "cpu|cuda",
-     .help = "what computes"},
-    {.name = "jobs",
-     .kind = BT_OPT_INT,
-     .value = "N",
-     .default_text = "<cores>",
-     .min = 1,
-     .max = 1024,
-     .help = "threads; the answer does not depend on it"},
+    BT_ENGINE_OPT_EXECUTOR,
+    BT_ENGINE_OPT_JOBS,
 };
 
 static const struct bt_example EXAMPLES[] = {

@@ -449,9 +449,7 @@ static enum bt_code write_answer(struct bt_cli *cli, struct fitting *f, const ch
 {
     struct scores after = score(f);
     f->fit.step_error = error_left(f, &after, a);
-    json_t *doc = bt_out_object();
-    bt_out_set(doc, "command", bt_out_text("fit"));
-    bt_out_set(doc, "version", bt_out_text(BT_VERSION));
+    json_t *doc = bt_out_answer("fit");
     bt_out_set(doc, "rows", parameter_rows(f, a));
     bt_out_set(doc, "scores", score_rows(f, before, &after));
     bt_out_set(doc, "simulations", bt_out_int(a->evaluations));

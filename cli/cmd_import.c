@@ -1,7 +1,7 @@
 /* berth import: others' measurements into the store. */
 #include "cli/cmd.h"
+#include "cli/files.h"
 #include "cli/import_path.h"
-#include "cli/read_file.h"
 #include "db/sha256.h"
 #include "db/store.h"
 #include "sim/cost/bench.h"
@@ -19,7 +19,6 @@
 #include <sys/stat.h>
 
 enum {
-    FILE_MAX_BYTES = 1 << 28,
     NAME_BYTES = 256,
     PATH_BYTES = 1024,
     FILES_MAX = 4096,
@@ -457,15 +456,9 @@ static enum bt_code import_llama_bench(struct import *m, const struct bt_import_
 
 /* ---- files ---- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), k = strlen(end);
-    return n >= k && strcmp(text + n - k, end) == 0;
-}
-
 static bool is_skew(const struct import *m)
 {
-    return m->format->read == bt_import_llmservingsim && ends_with(m->base, "skew_fit.csv");
+    return m->format->read == bt_import_llmservingsim && bt_ends_with(m->base, "skew_fit.csv");
 }
 
 static enum bt_code import_file(struct import *m, const char *path, struct bt_store *store,
@@ -475,7 +468,7 @@ static enum bt_code import_file(struct import *m, const char *path, struct bt_st
     BT_TRY(choose(m, err));
     char *text = NULL;
     size_t n_bytes = 0;
-    BT_TRY(bt_read_file(path, FILE_MAX_BYTES, &text, &n_bytes, err));
+    BT_TRY(bt_read_file(path, &text, &n_bytes, err));
     bt_sha256_text(text, n_bytes, m->sha256);
     struct bt_import_text file = {text, n_bytes, path};
     enum bt_code code = is_skew(m)                ? import_skew(m, &file, err)
@@ -490,7 +483,7 @@ static enum bt_code import_file(struct import *m, const char *path, struct bt_st
 static bool is_wanted(const struct format *f, const char *name)
 {
     for (int32_t i = 0; f->endings[i] != NULL; i++) {
-        if (ends_with(name, f->endings[i])) {
+        if (bt_ends_with(name, f->endings[i])) {
             return true;
         }
     }
@@ -601,9 +594,7 @@ static enum bt_code answer(struct import *m, int32_t n_changed, struct bt_error 
                                .n_columns = tables ? sizeof TABLES / sizeof *TABLES
                                                    : sizeof FIGURES / sizeof *FIGURES};
     struct bt_out_view view = {.parts = &part, .n_parts = 1, .csv_rows = "rows"};
-    json_t *doc = bt_out_object();
-    bt_out_set(doc, "command", bt_out_text("import"));
-    bt_out_set(doc, "version", bt_out_text(BT_VERSION));
+    json_t *doc = bt_out_answer("import");
     bt_out_set(doc, "format", bt_out_text(m->format->name));
     bt_out_set(doc, "rows", json_incref(m->rows));
     bt_out_set(doc, "skipped", json_incref(m->skipped));

@@ -1,6 +1,7 @@
 /* berth quantize: a 16-bit checkpoint to int8 or int4. */
 #include "cli/calib_text.h"
 #include "cli/cmd.h"
+#include "cli/engine.h"
 #include "cli/progress.h"
 #include "engine/cpu/calibrate.h"
 #include "engine/model/model_write.h"
@@ -234,11 +235,7 @@ static const struct bt_out_column COLUMNS[] = {
 };
 static const struct bt_out_part PARTS[] = {
     {.kind = BT_OUT_FIELDS, .path = "checkpoint"},
-    {.kind = BT_OUT_ROWS,
-     .path = "rows",
-     .title = "Squared errors, relative",
-     .columns = COLUMNS,
-     .n_columns = sizeof COLUMNS / sizeof *COLUMNS},
+    BT_OUT_ROWS_PART("rows", "Squared errors, relative", COLUMNS),
 };
 static const struct bt_out_view VIEW = {.parts = PARTS, .n_parts = 2, .csv_rows = "rows"};
 
@@ -260,7 +257,7 @@ static json_t *checkpoint_json(const struct quantize *q)
 
 static enum bt_code answer(const struct quantize *q, struct bt_error *err)
 {
-    json_t *doc = bt_out_object();
+    json_t *doc = bt_out_answer("quantize");
     json_t *rows = bt_out_list();
     for (int32_t i = 0; i < q->exact.config.arch.n_layers; i++) {
         json_t *row = bt_out_object();
@@ -270,8 +267,6 @@ static enum bt_code answer(const struct quantize *q, struct bt_error *err)
         bt_out_set(row, "stream_error", bt_out_real(q->errors ? q->errors[i].stream : NAN));
         bt_out_append(rows, row);
     }
-    bt_out_set(doc, "command", bt_out_text("quantize"));
-    bt_out_set(doc, "version", bt_out_text(BT_VERSION));
     bt_out_set(doc, "checkpoint", checkpoint_json(q));
     bt_out_set(doc, "rows", rows);
     enum bt_code code = bt_cli_write(q->cli, doc, &VIEW, err);
@@ -359,13 +354,7 @@ static const struct bt_opt OPTS[] = {
      .min = 1e-6,
      .max = 1,
      .help = "GPTQ: share of the mean diagonal that is added to it"},
-    {.name = "jobs",
-     .kind = BT_OPT_INT,
-     .value = "N",
-     .default_text = "<cores>",
-     .min = 1,
-     .max = 1024,
-     .help = "threads; the answer does not depend on it"},
+    BT_ENGINE_OPT_JOBS,
     {.name = "force", .kind = BT_OPT_FLAG, .help = "replace a checkpoint that OUT holds"},
 };
 

@@ -96,9 +96,7 @@ static enum bt_code max_rate_of(struct bt_cli *cli, struct replay *r, const stru
     BT_TRY(bt_plan_max_rate(&spec, &r->world.env, d,
                             r->config.degrade_model[0] != '\0' ? degrade : NULL, r->config.replicas,
                             RATE_WIDTH, &m, err));
-    json_t *doc = bt_out_object();
-    bt_out_set(doc, "command", bt_out_text("replay"));
-    bt_out_set(doc, "version", bt_out_text(BT_VERSION));
+    json_t *doc = bt_out_answer("replay");
     bt_out_set(doc, "config", bt_config_json(&d->config));
     bt_out_set(doc, "stack", bt_out_text(d->config.stack));
     bt_out_set(doc, "trust", bt_trust_json(&d->cost));

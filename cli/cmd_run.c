@@ -38,14 +38,7 @@ static enum bt_code read_prompt(struct run *r, struct bt_error *err)
     if (text != NULL) {
         return bt_engine_encode(&r->engine, text, strlen(text), "--prompt", &r->prompt, err);
     }
-    struct bt_bytes bytes = {0};
-    enum bt_code code = bt_engine_read_file(path, &bytes, err);
-    if (code == BT_OK) {
-        code = bt_engine_encode(&r->engine, bytes.n > 0 ? bytes.p : "", bytes.n, path, &r->prompt,
-                                err);
-    }
-    bt_bytes_fini(&bytes);
-    return code;
+    return bt_engine_encode_file(&r->engine, path, &r->prompt, err);
 }
 
 /* Prompt and answer fit the context; an answer whose length was not asked for is cut to it. */
@@ -313,19 +306,8 @@ static const struct bt_opt OPTS[] = {
      .value = "DIR",
      .default_text = "<the model's folder, else MODEL-medusa>",
      .help = "folder of the heads for --spec medusa=H"},
-    {.name = "executor",
-     .kind = BT_OPT_ENUM,
-     .value = "WHERE",
-     .default_text = "cpu",
-     .allowed = "cpu|cuda",
-     .help = "what computes"},
-    {.name = "jobs",
-     .kind = BT_OPT_INT,
-     .value = "N",
-     .default_text = "<cores>",
-     .min = 1,
-     .max = 1024,
-     .help = "threads; the answer does not depend on it"},
+    BT_ENGINE_OPT_EXECUTOR,
+    BT_ENGINE_OPT_JOBS,
 };
 
 static const struct bt_example EXAMPLES[] = {

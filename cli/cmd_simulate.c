@@ -146,10 +146,8 @@ static enum bt_code all(struct bt_cli *cli, struct simulate *m, struct bt_error 
                 "searches)",
                 m->scenario.path, (long long)total, MAX_RUNS);
     }
-    json_t *doc = bt_out_object();
+    json_t *doc = bt_out_answer("simulate");
     json_t *runs = bt_out_list(), *remarks = bt_out_list();
-    bt_out_set(doc, "command", bt_out_text("simulate"));
-    bt_out_set(doc, "version", bt_out_text(BT_VERSION));
     bt_out_set(doc, "scenario", bt_out_text(m->scenario.name));
     if (cli->format == BT_OUT_TABLE) {
         const char *title = m->scenario.description;

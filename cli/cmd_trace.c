@@ -1,4 +1,5 @@
 #include "cli/cmd.h"
+#include "cli/files.h"
 #include "cli/run_opts.h"
 #include "sim/workload/describe.h"
 
@@ -85,12 +86,6 @@ static enum bt_code run_describe(struct bt_cli *cli, struct bt_error *err)
 
 enum target { TARGET_CSV, TARGET_JSONL, TARGET_LUA };
 
-static bool ends_with(const char *name, const char *suffix)
-{
-    size_t n = strlen(name), m = strlen(suffix);
-    return n > m && strcmp(name + n - m, suffix) == 0;
-}
-
 /* By --as, else by the end of the output's name. */
 static enum bt_code find_target(const struct bt_cli *cli, enum target *out, struct bt_error *err)
 {
@@ -99,7 +94,7 @@ static enum bt_code find_target(const struct bt_cli *cli, enum target *out, stru
     const char *as = bt_args_text(&cli->args, "as");
     const char *path = cli->args.positional[1];
     for (int i = 0; i < 3; i++) {
-        if (as == NULL ? ends_with(path, suffixes[i]) : strcmp(as, names[i]) == 0) {
+        if (as == NULL ? bt_ends_with(path, suffixes[i]) : strcmp(as, names[i]) == 0) {
             *out = (enum target)i;
             return BT_OK;
         }

@@ -62,12 +62,6 @@ struct validate {
 
 /* ---- input ---- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static enum bt_code open_scenario(struct validate *v, struct bt_error *err)
 {
     BT_TRY(bt_scenario_open(v->cli, v->path, &v->scenario, err));
@@ -345,16 +339,8 @@ static const struct bt_out_column STEP_COLUMNS[] = {
     {"abs_error_fraction", "each step's error", BT_UNIT_FRACTION},
 };
 static const struct bt_out_part PARTS[] = {
-    {.kind = BT_OUT_ROWS,
-     .path = "rows",
-     .title = "Simulator against engine",
-     .columns = ROW_COLUMNS,
-     .n_columns = sizeof ROW_COLUMNS / sizeof *ROW_COLUMNS},
-    {.kind = BT_OUT_ROWS,
-     .path = "steps",
-     .title = "Mean time of a step",
-     .columns = STEP_COLUMNS,
-     .n_columns = sizeof STEP_COLUMNS / sizeof *STEP_COLUMNS},
+    BT_OUT_ROWS_PART("rows", "Simulator against engine", ROW_COLUMNS),
+    BT_OUT_ROWS_PART("steps", "Mean time of a step", STEP_COLUMNS),
     {.kind = BT_OUT_LINES, .path = "remarks"},
 };
 static const struct bt_out_view VIEW = {.parts = PARTS, .n_parts = 3, .csv_rows = "rows"};
@@ -404,9 +390,7 @@ static json_t *remarks_json(const struct validate *v)
 
 static json_t *document(const struct validate *v)
 {
-    json_t *doc = bt_out_object();
-    bt_out_set(doc, "command", bt_out_text("validate"));
-    bt_out_set(doc, "version", bt_out_text(BT_VERSION));
+    json_t *doc = bt_out_answer("validate");
     bt_out_set(doc, "config", bt_config_json(&v->config));
     bt_out_set(doc, "stack", bt_out_text(v->config.stack));
     bt_out_set(doc, "trust", bt_trust_json(&v->sim.deploy.cost));
@@ -555,7 +539,7 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
     BT_ASSERT(v != NULL);
     v->cli = cli;
     v->path = cli->args.positional[0];
-    v->is_scenario = ends_with(v->path, ".lua");
+    v->is_scenario = bt_scenario_path(v->path);
     v->limit = bt_args_real(&cli->args, "within", 0.1);
     v->n_runs = (int32_t)bt_args_int(&cli->args, "runs", 3);
     v->against = bt_args_int(&cli->args, "against", 0);

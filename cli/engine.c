@@ -1,5 +1,6 @@
 #include "cli/engine.h"
 
+#include "cli/files.h"
 #include "cli/lookup.h"
 #include "engine/cpu/host.h"
 
@@ -12,18 +13,12 @@
 /* So much more is cut than in calibration before it is told. */
 static const double CLIP_FACTOR = 2;
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 static enum bt_code check_folder(const char *path, const char *what, struct bt_error *err)
 {
     if (path[0] == '\0') {
         BT_FAIL(err, BT_ERR_ARG, 0, "%s is missing: a folder with a Hugging Face checkpoint", what);
     }
-    if (!is_folder(path)) {
+    if (!bt_is_folder(path)) {
         BT_FAIL(err, BT_ERR_ARG, 0,
                 "%s: \"%s\" is not a folder (a Hugging Face checkpoint: config.json, "
                 "*.safetensors, tokenizer.json)",
@@ -146,7 +141,7 @@ static enum bt_code load_draft(const struct bt_cli *cli, const struct bt_engine_
                                struct bt_engine *e, struct bt_error *err)
 {
     const struct bt_config *c = o->config;
-    if (o->catalog != NULL && !is_folder(c->spec.draft)) {
+    if (o->catalog != NULL && !bt_is_folder(c->spec.draft)) {
         BT_TRY(make_random(o, c->spec.draft, NULL, &e->draft, err));
         e->has_draft = true;
         return BT_OK;
@@ -193,7 +188,7 @@ static enum bt_code load_all(const struct bt_cli *cli, const struct bt_engine_op
 {
     const struct bt_config *c = o->config;
     e->backend = o->backend;
-    e->random = o->catalog != NULL && c->model[0] != '\0' && !is_folder(c->model);
+    e->random = o->catalog != NULL && c->model[0] != '\0' && !bt_is_folder(c->model);
     if (!e->random) {
         BT_TRY(check_folder(c->model, "--model", err));
     }
@@ -344,35 +339,13 @@ enum bt_code bt_engine_encode(const struct bt_engine *e, const char *text, size_
     return BT_OK;
 }
 
-enum bt_code bt_engine_read_file(const char *path, struct bt_bytes *out, struct bt_error *err)
+enum bt_code bt_engine_encode_file(const struct bt_engine *e, const char *path, struct bt_ids *out,
+                                   struct bt_error *err)
 {
-    bool std = strcmp(path, "-") == 0;
-    FILE *f = std ? stdin : fopen(path, "rb");
-    if (f == NULL) {
-        BT_FAIL(err, BT_ERR_IO, errno, "%s: cannot be read: %s", path, strerror(errno));
-    }
-    for (;;) {
-        if (out->n == out->cap) {
-            size_t cap = out->cap == 0 ? 65536 : 2 * out->cap;
-            char *grown = realloc(out->p, cap);
-            if (grown == NULL) {
-                break;
-            }
-            out->p = grown;
-            out->cap = cap;
-        }
-        size_t n = fread(out->p + out->n, 1, out->cap - out->n, f);
-        out->n += n;
-        if (n == 0) {
-            break;
-        }
-    }
-    bool bad = ferror(f) != 0 || (feof(f) == 0 && out->n == out->cap);
-    if (!std) {
-        (void)fclose(f);
-    }
-    if (bad) {
-        BT_FAIL(err, BT_ERR_IO, errno, "%s: reading failed after %zu bytes", path, out->n);
-    }
-    return BT_OK;
+    char *text = NULL;
+    size_t n_bytes = 0;
+    BT_TRY(bt_read_file(path, &text, &n_bytes, err));
+    enum bt_code code = bt_engine_encode(e, text, n_bytes, path, out, err);
+    free(text);
+    return code;
 }

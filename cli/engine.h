@@ -24,6 +24,19 @@
 extern "C" {
 #endif
 
+/* Options of commands that compute here and nothing else: where (bt_backend_of_args reads it), and
+ * on how many threads. */
+#define BT_ENGINE_OPT_EXECUTOR                                                                     \
+    {                                                                                              \
+        .name = "executor", .kind = BT_OPT_ENUM, .value = "WHERE", .default_text = "cpu",          \
+        .allowed = "cpu|cuda", .help = "what computes"                                             \
+    }
+#define BT_ENGINE_OPT_JOBS                                                                         \
+    {                                                                                              \
+        .name = "jobs", .kind = BT_OPT_INT, .value = "N", .default_text = "<cores>", .min = 1,     \
+        .max = 1024, .help = "threads; the answer does not depend on it"                           \
+    }
+
 struct bt_engine_opts {
     const struct bt_config *config;
     const struct bt_backend *backend; /* what will run it */
@@ -74,9 +87,9 @@ BT_NODISCARD enum bt_code bt_engine_encode(const struct bt_engine *e, const char
                                            size_t n_bytes, const char *what, struct bt_ids *out,
                                            struct bt_error *err);
 
-/* A file as bytes; "-" is stdin. Free with bt_bytes_fini. BT_ERR_IO. */
-BT_NODISCARD enum bt_code bt_engine_read_file(const char *path, struct bt_bytes *out,
-                                              struct bt_error *err);
+/* The same of a file; "-" is stdin. Errors of bt_read_file too. */
+BT_NODISCARD enum bt_code bt_engine_encode_file(const struct bt_engine *e, const char *path,
+                                                struct bt_ids *out, struct bt_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 #include "cli/fit_target.h"
 
-#include "cli/read_file.h"
+#include "cli/files.h"
 #include "cli/run_opts.h"
 
 #include <errno.h>
@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { FILE_MAX_BYTES = 1 << 30 };
 
 /* A result of vllm bench serve: one object that counts its prompts. */
 static bool is_bench(const char *text)
@@ -33,8 +31,8 @@ static bool all_started(const struct bt_bench_run *b)
 static enum bt_code write_trace(const struct bt_bench_run *b, char *path, struct bt_error *err)
 {
     const char *folder = getenv("TMPDIR");
-    (void)snprintf(path, 64, "%.40s/berth-fit-XXXXXX",
-                   folder != NULL && strlen(folder) < 40 ? folder : "/tmp");
+    folder = folder != NULL && strlen(folder) < 40 ? folder : "/tmp";
+    (void)snprintf(path, 64, "%.40s/berth-fit-XXXXXX", folder);
     int fd = mkstemp(path);
     FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (f == NULL) {
@@ -133,7 +131,7 @@ enum bt_code bt_fit_target_open(struct bt_fit_target *t, const struct bt_cli *cl
     *t = (struct bt_fit_target){0};
     size_t n_bytes = 0;
     char *text = NULL;
-    BT_TRY(bt_read_file(path, FILE_MAX_BYTES, &text, &n_bytes, err));
+    BT_TRY(bt_read_file(path, &text, &n_bytes, err));
     enum bt_code code = is_bench(text) ? use_bench(t, path, text, n_bytes, w, err)
                                        : use_trace(t, cli, path, w, err);
     free(text);

@@ -1,5 +1,6 @@
 #include "cli/lookup.h"
 
+#include "cli/files.h"
 #include "engine/model/config.h"
 
 #include <string.h>
@@ -7,11 +8,7 @@
 
 static bool is_file_name(const char *name)
 {
-    static const char suffix[] = ".json";
-    size_t n = strlen(name), m = sizeof suffix - 1;
-    struct stat st;
-    return (n > m && strcmp(name + n - m, suffix) == 0) ||
-           (stat(name, &st) == 0 && S_ISDIR(st.st_mode));
+    return bt_ends_with(name, ".json") || bt_is_folder(name);
 }
 
 enum bt_code bt_lookup_model(const struct bt_catalog *c, const char *name, const char *what,

@@ -157,9 +157,7 @@ json_t *bt_trust_json(const struct bt_cost *cost)
 json_t *bt_run_json(const char *command, const struct bt_deploy *deploy,
                     const struct bt_summary *summary, double usd_per_h, bool windows)
 {
-    json_t *o = bt_out_object();
-    bt_out_set(o, "command", bt_out_text(command));
-    bt_out_set(o, "version", bt_out_text(BT_VERSION));
+    json_t *o = bt_out_answer(command);
     bt_out_set(o, "config", bt_config_json(&deploy->config));
     bt_out_set(o, "stack", bt_out_text(deploy->config.stack));
     bt_out_set(o, "trust", bt_trust_json(&deploy->cost));

@@ -41,6 +41,14 @@ json_t *bt_out_list(void)
     return checked(json_array());
 }
 
+json_t *bt_out_answer(const char *command)
+{
+    json_t *doc = bt_out_object();
+    bt_out_set(doc, "command", bt_out_text(command));
+    bt_out_set(doc, "version", bt_out_text(BT_VERSION));
+    return doc;
+}
+
 void bt_out_set(json_t *object, const char *key, json_t *value)
 {
     BT_ASSERT(json_object_set_new(object, key, value) == 0);

@@ -64,6 +64,13 @@ struct bt_out_part {
     int32_t n_columns; /* 0: every member in the document's order */
 };
 
+/* The list of rows at a path, in a static table of parts; columns_ is an array. */
+#define BT_OUT_ROWS_PART(path_, title_, columns_)                                                  \
+    {                                                                                              \
+        .kind = BT_OUT_ROWS, .path = (path_), .title = (title_), .columns = (columns_),            \
+        .n_columns = sizeof(columns_) / sizeof *(columns_)                                         \
+    }
+
 /* The table form of a document. A part whose path is absent or empty is left out. */
 struct bt_out_view {
     const struct bt_out_part *parts;
@@ -99,6 +106,9 @@ void bt_out_append(json_t *list, json_t *value);
 /* A new empty object or list. Never NULL. */
 json_t *bt_out_object(void);
 json_t *bt_out_list(void);
+
+/* A new object with what every command's answer begins with: command, version. Never NULL. */
+json_t *bt_out_answer(const char *command);
 
 /* The value at a dotted path; numbers index lists. NULL when absent. */
 const json_t *bt_out_at(const json_t *doc, const char *path);

@@ -127,9 +127,7 @@ static json_t *sensitivity_json(const struct bt_plan_answer *a)
 json_t *bt_plan_json(const struct bt_scenario *s, const struct bt_plan_spec *spec,
                      const struct bt_plan_answer *a)
 {
-    json_t *o = bt_out_object();
-    bt_out_set(o, "command", bt_out_text("plan"));
-    bt_out_set(o, "version", bt_out_text(BT_VERSION));
+    json_t *o = bt_out_answer("plan");
     bt_out_set(o, "scenario", bt_out_text(s->name));
     bt_out_set(o, "stack", bt_out_text(s->base.stack));
     bt_out_set(o, "rate_req_per_s", bt_out_real(a->rate_req_per_s));
@@ -366,20 +364,10 @@ static const struct bt_out_column SENSITIVITY_COLUMNS[] = {
 static const struct bt_out_part PARTS[] = {
     {.kind = BT_OUT_LINES, .path = "title"},
     {.kind = BT_OUT_LINES, .path = "best"},
-    {.kind = BT_OUT_ROWS,
-     .path = "ranking",
-     .title = "Ranking",
-     .columns = RANK_COLUMNS,
-     .n_columns = sizeof RANK_COLUMNS / sizeof *RANK_COLUMNS},
-    {.kind = BT_OUT_ROWS,
-     .path = "losers",
-     .title = "Why the others lose",
-     .columns = LOSER_COLUMNS,
-     .n_columns = sizeof LOSER_COLUMNS / sizeof *LOSER_COLUMNS},
-    {.kind = BT_OUT_ROWS,
-     .path = "sensitivity",
-     .title = "What one change does to the first plan, with steps as predicted",
-     .columns = SENSITIVITY_COLUMNS,
-     .n_columns = sizeof SENSITIVITY_COLUMNS / sizeof *SENSITIVITY_COLUMNS},
+    BT_OUT_ROWS_PART("ranking", "Ranking", RANK_COLUMNS),
+    BT_OUT_ROWS_PART("losers", "Why the others lose", LOSER_COLUMNS),
+    BT_OUT_ROWS_PART("sensitivity",
+                     "What one change does to the first plan, with steps as predicted",
+                     SENSITIVITY_COLUMNS),
 };
 const struct bt_out_view bt_plan_view = {.parts = PARTS, .n_parts = 5, .csv_rows = "candidates"};

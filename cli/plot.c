@@ -1,5 +1,6 @@
 #include "cli/plot.h"
 
+#include "cli/files.h"
 #include "cli/plot_files.h"
 #include "cli/spawn.h"
 #include "engine/core/suggest.h"
@@ -240,12 +241,6 @@ static enum bt_code run_gnuplot(const char *dir, const struct bt_plot_figure *fi
     return BT_OK;
 }
 
-static bool ends_with(const char *text, const char *suffix)
-{
-    size_t n = strlen(text), m = strlen(suffix);
-    return n > m && strcmp(text + n - m, suffix) == 0;
-}
-
 static enum bt_code draw_in(const char *dir, const struct bt_plot_figure *figure, const char *data,
                             const char *out, const char *subject, struct bt_error *err)
 {
@@ -272,7 +267,7 @@ static void remove_scripts(const char *dir, const struct bt_plot_figure *figure)
 enum bt_code bt_plot_draw(const struct bt_plot_figure *figure, const char *data, const char *out,
                           const char *subject, struct bt_error *err)
 {
-    if (!ends_with(out, ".svg") && !ends_with(out, ".png")) {
+    if (!bt_ends_with(out, ".svg") && !bt_ends_with(out, ".png")) {
         BT_FAIL(err, BT_ERR_ARG, 0, "'%s': expected a name that ends in .svg or .png", out);
     }
     const char *tmp = getenv("TMPDIR");

@@ -167,10 +167,7 @@ static const struct bt_out_column RUNS_COLUMNS[] = {
 };
 static const struct bt_out_part RUNS_PARTS[] = {
     {.kind = BT_OUT_LINES, .path = "title"},
-    {.kind = BT_OUT_ROWS,
-     .path = "runs",
-     .columns = RUNS_COLUMNS,
-     .n_columns = sizeof RUNS_COLUMNS / sizeof *RUNS_COLUMNS},
+    BT_OUT_ROWS_PART("runs", NULL, RUNS_COLUMNS),
     {.kind = BT_OUT_LINES, .path = "remarks"},
 };
 const struct bt_out_view bt_runs_view = {.parts = RUNS_PARTS, .n_parts = 3};

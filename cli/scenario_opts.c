@@ -1,6 +1,7 @@
 #include "cli/scenario_opts.h"
 
 #include "cli/config_opts.h"
+#include "cli/files.h"
 
 #include <math.h>
 #include <string.h>
@@ -25,8 +26,7 @@ static enum bt_code fix_options(const struct bt_cli *cli, struct bt_scenario *s,
 
 bool bt_scenario_path(const char *path)
 {
-    size_t n = strlen(path);
-    return n > 4 && strcmp(path + n - 4, ".lua") == 0;
+    return bt_ends_with(path, ".lua");
 }
 
 enum bt_code bt_scenario_open(const struct bt_cli *cli, const char *path, struct bt_scenario *out,

@@ -261,9 +261,7 @@ enum bt_code bt_simulation_write_samples(const struct bt_simulation *s, const ch
 json_t *bt_simulation_unfit_json(const char *command, const struct bt_simulation *s,
                                  const struct bt_config *config)
 {
-    json_t *o = bt_out_object();
-    bt_out_set(o, "command", bt_out_text(command));
-    bt_out_set(o, "version", bt_out_text(BT_VERSION));
+    json_t *o = bt_out_answer(command);
     bt_out_set(o, "config", bt_config_json(config));
     bt_out_set(o, "stack", bt_out_text(config->stack));
     bt_out_set(o, "fits", json_false());

@@ -1,13 +1,8 @@
+#include "cli/files.h"
 #include "cli/out.h"
 
 #include <math.h>
 #include <string.h>
-
-static bool ends_with(const char *name, const char *suffix)
-{
-    size_t n = strlen(name), m = strlen(suffix);
-    return n >= m && memcmp(name + n - m, suffix, m) == 0;
-}
 
 enum bt_unit bt_unit_by_suffix(const char *name)
 {
@@ -32,7 +27,7 @@ enum bt_unit bt_unit_by_suffix(const char *name)
         {"seed", BT_UNIT_PLAIN},
     };
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
-        if (ends_with(name, suffixes[i].suffix)) {
+        if (bt_ends_with(name, suffixes[i].suffix)) {
             return suffixes[i].unit;
         }
     }
