@@ -18,6 +18,8 @@ static const double EFFICIENCY_MIN = 0.2, EFFICIENCY_MAX = 2;
 static const double OVERHEAD_STEP_S = 200e-6, EFFICIENCY_STEP = 0.01;
 /* A fit to a handful of requests claims no more than this. */
 static const double LEAST_STEP_ERROR = 0.01;
+/* The efficiency takes the overhead's place when it leaves less than this share of its squares. */
+static const double EXPLAINS_MORE = 0.5;
 /* A fit that leaves more than this had the wrong parameter. */
 static const double POOR_ERROR = 0.05;
 
@@ -35,6 +37,8 @@ struct fitting {
     struct bt_run_opts run;
     struct bt_fit_target target;
     bool overhead, efficiency; /* what is fitted */
+    bool may_choose;           /* one of them, the overhead unless it explains too little */
+    bool no_overhead, chose_efficiency;
     struct bt_fit fit;
     char model[BT_ARCH_NAME_BYTES];
 
@@ -285,6 +289,8 @@ static json_t *parameter_rows(const struct fitting *f, const struct bt_fit_answe
         add_parameter(rows, "step_overhead", "s", a->value[0], a->low[0], a->high[0],
                       a->at_bound[0], spread);
         at = 1;
+    } else if (f->may_choose) {
+        add_parameter(rows, "step_overhead", "s", 0, 0, 0, f->no_overhead, false);
     }
     if (f->efficiency) {
         add_parameter(rows, "efficiency", "1", a->value[at], a->low[at], a->high[at],
@@ -349,12 +355,15 @@ static json_t *remarks(const struct fitting *f, const struct scores *after,
 {
     json_t *lines = bt_out_list();
     char line[1024];
-    if (f->overhead && a->at_bound[0] && a->value[0] <= 0) {
+    if (f->no_overhead || (f->overhead && a->at_bound[0] && a->value[0] <= 0)) {
         bt_out_append(lines, bt_out_text("the operations' own times explain the run: no overhead "
                                          "of a step is left to fit"));
+    } else if (f->chose_efficiency) {
+        bt_out_append(lines, bt_out_text("the operations' efficiency explains the fitted requests "
+                                         "far better than a fixed time of every step"));
     }
     double left = worst_left(f, after);
-    if (left > POOR_ERROR && !(f->overhead && f->efficiency)) {
+    if (left > POOR_ERROR && !f->may_choose && !(f->overhead && f->efficiency)) {
         (void)snprintf(line, sizeof line,
                        "means are still off by up to %.0f%%: --parameters %s may explain more",
                        100 * left, f->overhead ? "efficiency" : "overhead");
@@ -479,10 +488,27 @@ static enum bt_code write_answer(struct bt_cli *cli, struct fitting *f, const ch
     return code;
 }
 
-static enum bt_code solve(struct bt_cli *cli, struct fitting *f, const char *path,
-                          struct bt_error *err)
+/* Log squares that the last simulation leaves on the fitted requests, whatever was fitted. */
+static double misfit(const struct fitting *f)
 {
-    BT_TRY(take_measured(f, err));
+    double sum = 0;
+    for (int64_t i = 0; i < f->n_fit; i++) {
+        for (int32_t k = f->target.per_request ? FIGURE_TPOT : FIGURE_TTFT; k < FIGURES; k++) {
+            double measured = f->measured[i].of[k];
+            double predicted = f->predicted[i].of[k];
+            if (measured > 0 && predicted > 0) {
+                sum += log(predicted / measured) * log(predicted / measured);
+            }
+        }
+    }
+    return sum;
+}
+
+/* Fits what f says, and leaves the simulation with the answer behind. */
+static enum bt_code fit_once(struct fitting *f, const char *path, struct bt_fit_answer *a,
+                             struct bt_error *err)
+{
+    f->fit.step_overhead_s = 0;
     f->fit.efficiency = 1;
     struct bt_fit_problem p = {.n = n_residuals(f), .residuals = residuals, .ctx = f};
     double start[BT_FIT_PARAMS] = {0};
@@ -504,16 +530,55 @@ static enum bt_code solve(struct bt_cli *cli, struct fitting *f, const char *pat
     }
     if (p.n <= p.n_params) {
         BT_FAIL(err, BT_ERR_INPUT, p.n,
-                "%s: %lld figures do not tell %d parameters; --parameters overhead, or a benchmark "
-                "with --save-detailed",
+                "%s: %lld figures do not tell %d parameters; --parameters efficiency, or a "
+                "benchmark with --save-detailed",
                 path, (long long)p.n, p.n_params);
     }
+    BT_TRY(bt_fit_solve(&p, start, a, err));
+    f->fit = candidate(f, a->value);
+    return simulate(f, &f->fit, err);
+}
+
+/* Where no overhead is left, or the efficiency leaves less than half as much, the efficiency. */
+static enum bt_code choose(struct fitting *f, const char *path, struct bt_fit_answer *a,
+                           struct bt_error *err)
+{
+    struct fitting of_overhead = *f;
+    struct bt_fit_answer overhead = *a;
+    double left = misfit(f);
+    f->overhead = false;
+    f->efficiency = true;
+    BT_TRY(fit_once(f, path, a, err));
+    int32_t evaluations = a->evaluations + overhead.evaluations;
+    f->no_overhead = overhead.value[0] <= 0;
+    f->chose_efficiency = f->no_overhead || misfit(f) < EXPLAINS_MORE * left;
+    if (!f->chose_efficiency) {
+        f->overhead = true;
+        f->efficiency = false;
+        f->fit = of_overhead.fit;
+        *a = overhead;
+        BT_TRY(simulate(f, &f->fit, err));
+    }
+    a->evaluations = evaluations;
+    return BT_OK;
+}
+
+static enum bt_code solve(struct bt_cli *cli, struct fitting *f, const char *path,
+                          struct bt_error *err)
+{
+    BT_TRY(take_measured(f, err));
+    if (f->may_choose && !f->target.per_request) { /* means alone do not tell an overhead */
+        f->may_choose = f->overhead = false;
+        f->efficiency = true;
+    }
+    f->fit.efficiency = 1;
     BT_TRY(simulate(f, NULL, err)); /* names the stack and the card */
     struct scores before = score(f);
     struct bt_fit_answer a;
-    BT_TRY(bt_fit_solve(&p, start, &a, err));
-    f->fit = candidate(f, a.value);
-    BT_TRY(simulate(f, &f->fit, err));
+    BT_TRY(fit_once(f, path, &a, err));
+    if (f->may_choose) {
+        BT_TRY(choose(f, path, &a, err));
+    }
     return write_answer(cli, f, path, &a, &before, err);
 }
 
@@ -536,8 +601,9 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
     BT_TRY(refuse(&cli->args, err));
     struct fitting f = {.cli = cli};
     const char *what = bt_args_text(&cli->args, "parameters");
+    f.may_choose = strcmp(what, "one") == 0;
     f.overhead = strcmp(what, "efficiency") != 0;
-    f.efficiency = strcmp(what, "overhead") != 0;
+    f.efficiency = strcmp(what, "efficiency") == 0 || strcmp(what, "both") == 0;
     bt_config_init(&f.config);
     BT_TRY(bt_config_apply(&cli->args, &f.config, err));
     BT_TRY(bt_run_opts_read(&cli->args, &f.run, err));
@@ -560,10 +626,11 @@ static const struct bt_opt OPTS[] = {
     {.name = "parameters",
      .kind = BT_OPT_ENUM,
      .value = "WHAT",
-     .default_text = "overhead",
-     .allowed = "overhead|efficiency|both",
+     .default_text = "one",
+     .allowed = "one|overhead|efficiency|both",
      .help = "what is fitted: a fixed time of every step, the share of their measured speed that "
-             "operations reach, or both"},
+             "operations reach, both, or one: the overhead, unless none is left or the efficiency "
+             "explains the fitted requests far better"},
     {.name = "fit-first",
      .kind = BT_OPT_INT,
      .value = "N",

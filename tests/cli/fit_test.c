@@ -101,16 +101,21 @@ Test(fit, llama_on_vllm_019_from_one_overhead_of_a_hundred_requests)
  * and more are preempted. The pool is the derived one, 40,720 tokens for 41,408. */
 Test(fit, llama_on_a_card_that_preempts_from_a_hundred_requests)
 {
-    json_t *doc = program_json("fit " ADA_RUN COLUMNS ADA "--fit-first 100 "
-                               "--parameters efficiency",
-                               0);
+    json_t *doc = program_json("fit " ADA_RUN COLUMNS ADA "--fit-first 100", 0);
     expect_error_within(doc, "held out", "tpot mean", 0.03);
     expect_error_within(doc, "held out", "ttft mean", 0.10);
     expect_error_within(doc, "all", "throughput", 0.02);
     /* 300 requests of the recording in 183.6 s. */
     cr_expect_float_eq(score(doc, "all", "throughput", "measured"), 1.634, 1e-3);
     cr_expect_gt(score(doc, "held out", "ttft mean", "measured"), 60.0);
+    /* No overhead is left to fit: one number still, the speed of the operations. */
+    cr_expect_eq(value_of(doc, "step_overhead"), 0);
     cr_expect_float_eq(value_of(doc, "efficiency"), 1.0, 0.02);
+    json_decref(doc);
+    doc = program_json("fit " ADA_RUN COLUMNS ADA "--fit-first 100 --kv-blocks 2588", 0);
+    expect_error_within(doc, "held out", "tpot mean", 0.03);
+    expect_error_within(doc, "held out", "ttft mean", 0.10);
+    expect_error_within(doc, "all", "throughput", 0.02);
     json_decref(doc);
 }
 
@@ -147,7 +152,7 @@ Test(fit, is_kept_by_name)
 }
 
 /* Nobody measured all-reduces over this card's bus: the prediction says so, and a fit helps. */
-Test(fit, qwen_on_two_cards_is_slow_by_a_fifth_and_one_efficiency_says_it)
+Test(fit, qwen_on_two_cards_is_slow_by_a_fifth_and_one_efficiency_says_it_unasked)
 {
     json_t *doc = program_json("replay " QWEN_RUN COLUMNS QWEN, 0);
     cr_expect_str_eq(json_text_at(doc, "trust.level"), "transferred");
@@ -155,7 +160,7 @@ Test(fit, qwen_on_two_cards_is_slow_by_a_fifth_and_one_efficiency_says_it)
     double bound = json_number_at(doc, "trust.step_error");
     json_decref(doc);
 
-    doc = program_json("fit " QWEN_RUN COLUMNS QWEN "--fit-first 100 --parameters efficiency", 0);
+    doc = program_json("fit " QWEN_RUN COLUMNS QWEN "--fit-first 100", 0);
     double measured = score(doc, "held out", "tpot mean", "measured");
     double unfitted = score(doc, "held out", "tpot mean", "unfitted");
     cr_expect_lt(unfitted, 0.9 * measured);
@@ -164,6 +169,10 @@ Test(fit, qwen_on_two_cards_is_slow_by_a_fifth_and_one_efficiency_says_it)
     expect_error_within(doc, "held out", "ttft mean", 0.10);
     expect_error_within(doc, "all", "throughput", 0.02);
     cr_expect_float_eq(value_of(doc, "efficiency"), 0.785, 0.02);
+    json_decref(doc);
+
+    doc = program_json("fit " QWEN_RUN COLUMNS QWEN "--fit-first 100 --parameters overhead", 0);
+    cr_expect_gt(value_of(doc, "step_overhead"), 0.01);
     json_decref(doc);
 }
 
@@ -279,7 +288,7 @@ Test(fit, reads_vllm_bench_serve)
     cr_expect_eq(json_number_at(doc, "fit.requests"), 150);
     json_decref(doc);
     /* Means alone: even lengths at the rate stand for the run, and there is no interval. */
-    doc = fit_bench(csv, false, "efficiency");
+    doc = fit_bench(csv, false, "one");
     cr_expect_float_eq(value_of(doc, "efficiency"), 0.85, 0.1);
     cr_expect(isnan(end_of_interval(doc, "efficiency", 0)) ||
               json_is_null(json_array_get(json_at(parameter(doc, "efficiency"), "ci95"), 0)));
