@@ -2,7 +2,7 @@
 # calibrations are keyed by them.
 #   cmake -DSOURCE=dir -DOUT=file -P EngineHash.cmake
 set(shared engine/backend.h engine/block_ids.c engine/block_layout.h engine/core/executor.h engine/executor_opts.c
-  engine/executor_opts.h engine/meter.h engine/model/qweight.c engine/model/qweight.h
+  engine/executor_opts.h engine/meter.c engine/meter.h engine/model/qweight.c engine/model/qweight.h
   engine/sample.c engine/serve.c engine/step_work.c)
 function(hash_of name)
   file(GLOB files RELATIVE "${SOURCE}" ${ARGN})
@@ -21,10 +21,4 @@ hash_of(cuda "${SOURCE}/engine/cuda/*.c" "${SOURCE}/engine/cuda/*.cu" "${SOURCE}
   "${SOURCE}/engine/cuda/*.h")
 set(text
   "#define BT_ENGINE_CPU_SHA256 \"${cpu}\"\n#define BT_ENGINE_CUDA_SHA256 \"${cuda}\"\n")
-set(before "")
-if(EXISTS "${OUT}")
-  file(READ "${OUT}" before)
-endif()
-if(NOT before STREQUAL text)
-  file(WRITE "${OUT}" "${text}")
-endif()
+file(CONFIGURE OUTPUT "${OUT}" CONTENT "${text}" @ONLY)
