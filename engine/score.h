@@ -13,12 +13,12 @@ extern "C" {
 
 struct bt_session_opts {
     const struct bt_model *model; /* borrowed, outlives the session */
-    enum bt_act_format compute;   /* FP32, FP16, BF16; default: FP32 */
-    enum bt_kv_format kv;         /* FP32, FP16, BF16, INT8; default: FP32 */
+    enum bt_act_format compute;   /* as bt_executor_opts */
+    enum bt_kv_format kv;         /* as bt_executor_opts */
     int32_t max_ctx;              /* tokens; 0: the model's */
-    int32_t block_tokens;         /* 0: 16 */
-    int32_t max_rows;             /* tokens computed at a time; 0: 256 */
-    int32_t n_threads;            /* 0: all that OpenMP would use */
+    int32_t block_tokens;         /* 0: BT_DEFAULT_BLOCK_TOKENS */
+    int32_t max_rows;             /* tokens computed at a time; 0: the session's default */
+    int32_t n_threads;            /* of the CPU; 0: all that OpenMP would use */
 };
 
 struct bt_score {
@@ -28,10 +28,15 @@ struct bt_score {
     bool finite;           /* no logit was NaN or infinite */
 };
 
-/* Adds one prediction, whose right answer is `right`, by its logits [vocab]; *nll: its own share.
- */
-void bt_score_row(const float *logits, int32_t vocab, int32_t right, struct bt_score *out,
-                  double *nll);
+/* Checks n tokens that go on at position `from` of a sequence. BT_ERR_ARG for ids outside the
+ * vocabulary, or a sequence beyond max_ctx tokens. */
+BT_NODISCARD enum bt_code bt_session_check(const int32_t *ids, int32_t n, int32_t from,
+                                           int32_t max_ctx, int32_t vocab, struct bt_error *err);
+
+/* Adds n predictions by their logits [n, vocab]; right [n]: the tokens that came, in the
+ * vocabulary; nll_of, [n] or NULL, gets each prediction's share. */
+void bt_score_rows(const float *logits, int32_t n, int32_t vocab, const int32_t *right,
+                   struct bt_score *out, double *nll_of);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,10 @@
 #include "engine/cpu/session.h"
 
+#include "engine/cpu/executor_cpu.h"
+
 #include <stdlib.h>
 
-enum { DEFAULT_BLOCK_TOKENS = 16, DEFAULT_ROWS = 256, SCORE_ROWS = 32 };
+enum { SCORE_ROWS = 32 };
 
 struct bt_cpu_session {
     struct bt_arena arena;
@@ -20,7 +22,7 @@ static enum bt_code take_pool(struct bt_cpu_session *s, const struct bt_session_
                               struct bt_error *err)
 {
     enum bt_kv_format kv = o->kv == BT_KV_DEFAULT ? BT_KV_FP32 : o->kv;
-    int32_t block_tokens = o->block_tokens == 0 ? DEFAULT_BLOCK_TOKENS : o->block_tokens;
+    int32_t block_tokens = o->block_tokens == 0 ? BT_DEFAULT_BLOCK_TOKENS : o->block_tokens;
     struct bt_block_layout *l = &s->pool.layout[0];
     BT_TRY(bt_block_layout_init(l, &o->model->config.arch, NULL, kv, block_tokens, err));
     s->pool.n_blocks = (s->max_ctx + block_tokens - 1) / block_tokens;
@@ -46,7 +48,7 @@ static enum bt_code session_init(struct bt_cpu_session *s, const struct bt_sessi
     BT_TRY(take_pool(s, o, err));
     struct bt_cpu_scratch_opts so = {
         .model = o->model,
-        .max_rows = o->max_rows == 0 ? DEFAULT_ROWS : o->max_rows,
+        .max_rows = o->max_rows == 0 ? BT_CPU_PIECE_ROWS : o->max_rows,
         .max_ctx = s->max_ctx,
         .n_threads = o->n_threads,
     };
@@ -63,6 +65,7 @@ static enum bt_code session_init(struct bt_cpu_session *s, const struct bt_sessi
 enum bt_code bt_cpu_session_create(const struct bt_session_opts *opts, struct bt_cpu_session **out,
                                    struct bt_error *err)
 {
+    *out = NULL;
     struct bt_cpu_session *s = calloc(1, sizeof *s);
     if (s == NULL) {
         BT_FAIL(err, BT_ERR_NOMEM, 0, "session: no memory");
@@ -94,16 +97,9 @@ static enum bt_code take_ids(struct bt_cpu_session *s, const int32_t *ids, int32
                              int32_t first, struct bt_error *err)
 {
     const struct bt_arch *a = &s->decoder.model->config.arch;
-    BT_ASSERT(n > 0 && from >= 0 && first >= 0);
-    if (n > s->max_ctx - from) {
-        BT_FAIL(err, BT_ERR_ARG, n, "sequence: %lld tokens exceed the session's %d",
-                (long long)from + n, s->max_ctx);
-    }
+    BT_ASSERT(first >= 0);
+    BT_TRY(bt_session_check(ids, n, from, s->max_ctx, a->vocab, err));
     for (int32_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] >= a->vocab) {
-            BT_FAIL(err, BT_ERR_ARG, ids[i], "token %d: id %d is outside the vocabulary 0..%d",
-                    from + i, ids[i], a->vocab - 1);
-        }
         s->out_row[i] = i < first ? -1 : i - first;
     }
     return BT_OK;
@@ -164,22 +160,13 @@ enum bt_code bt_cpu_session_score(struct bt_cpu_session *s, const int32_t *ids, 
     const struct bt_arch *a = &s->decoder.model->config.arch;
     BT_ASSERT(n >= 2);
     *out = (struct bt_score){.finite = true};
-    if (ids[n - 1] < 0 || ids[n - 1] >= a->vocab) {
-        BT_FAIL(err, BT_ERR_ARG, ids[n - 1], "token %d: id %d is outside the vocabulary 0..%d",
-                n - 1, ids[n - 1], a->vocab - 1);
-    }
+    BT_TRY(bt_session_check(ids + n - 1, 1, n - 1, n, a->vocab, err)); /* predicted, not computed */
     BT_TRY(states_of(s, ids, n - 1, 0, 0, err));
     for (int32_t i = 0; i < n - 1; i += SCORE_ROWS) {
         int32_t rows = n - 1 - i < SCORE_ROWS ? n - 1 - i : SCORE_ROWS;
         bt_decoder_logits(&s->decoder, s->states + (size_t)i * (size_t)a->hidden, rows, s->logits);
-        for (int32_t j = 0; j < rows; j++) {
-            double nll;
-            bt_score_row(s->logits + (size_t)j * (size_t)a->vocab, a->vocab, ids[i + j + 1], out,
-                         &nll);
-            if (nll_of != NULL) {
-                nll_of[i + j] = nll;
-            }
-        }
+        bt_score_rows(s->logits, rows, a->vocab, ids + i + 1, out,
+                      nll_of == NULL ? NULL : nll_of + i);
     }
     return BT_OK;
 }

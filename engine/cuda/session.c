@@ -2,6 +2,7 @@
 #include "engine/cuda/measure.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { SEQUENCES = 64, PIECE = 512 }; /* rows of logits at a time come with places for sequences */
 
@@ -79,18 +80,9 @@ void bt_cuda_session_destroy(struct bt_cuda_session *s)
 enum bt_code bt_cuda_session_run(struct bt_cuda_session *s, const int32_t *ids, int32_t n,
                                  int32_t from, int32_t first, float *logits, struct bt_error *err)
 {
-    BT_ASSERT(n > 0 && from >= 0 && first >= 0);
-    if (n > s->max_ctx - from) {
-        BT_FAIL(err, BT_ERR_ARG, n, "sequence: %lld tokens exceed the session's %d",
-                (long long)from + n, s->max_ctx);
-    }
-    for (int32_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] >= s->vocab) {
-            BT_FAIL(err, BT_ERR_ARG, ids[i], "token %d: id %d is outside the vocabulary 0..%d",
-                    from + i, ids[i], s->vocab - 1);
-        }
-        s->ids[from + i] = ids[i];
-    }
+    BT_ASSERT(first >= 0);
+    BT_TRY(bt_session_check(ids, n, from, s->max_ctx, s->vocab, err));
+    memcpy(s->ids + from, ids, (size_t)n * sizeof *ids);
     s->request = (struct bt_gen_request){.prompt = s->ids, .n_prompt = from + n};
     int32_t rows = 0;
     for (int32_t at = 0; at < n; at += rows) {
@@ -117,17 +109,12 @@ enum bt_code bt_cuda_session_score(struct bt_cuda_session *s, const int32_t *ids
 {
     BT_ASSERT(n >= 2);
     *out = (struct bt_score){.finite = true};
+    BT_TRY(bt_session_check(ids + n - 1, 1, n - 1, n, s->vocab, err)); /* predicted, not computed */
     for (int32_t i = 0; i < n - 1; i += s->piece) {
         int32_t rows = n - 1 - i < s->piece ? n - 1 - i : s->piece;
         BT_TRY(bt_cuda_session_run(s, ids + i, rows, i, 0, s->logits, err));
-        for (int32_t r = 0; r < rows; r++) {
-            double nll;
-            bt_score_row(s->logits + (size_t)r * (size_t)s->vocab, s->vocab, ids[i + r + 1], out,
-                         &nll);
-            if (nll_of != NULL) {
-                nll_of[i + r] = nll;
-            }
-        }
+        bt_score_rows(s->logits, rows, s->vocab, ids + i + 1, out,
+                      nll_of == NULL ? NULL : nll_of + i);
     }
     return BT_OK;
 }
