@@ -19,6 +19,9 @@
 extern "C" {
 #endif
 
+/* Classes of bt_plan_seq.kv_class: the pool's format, and the 16-bit class. */
+enum { BT_KV_CLASSES = 2 };
+
 enum bt_kv_part_id { BT_KV_PART_TARGET = 0, BT_KV_PART_DRAFT, BT_KV_PARTS };
 
 /* One model's share of a block. */

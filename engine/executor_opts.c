@@ -74,3 +74,21 @@ enum bt_code bt_executor_opts_check(struct bt_executor_opts *o, struct bt_error 
     }
     return BT_OK;
 }
+
+void bt_executor_fit_sched(const struct bt_executor_opts *o,
+                           const struct bt_block_layout layout[BT_KV_CLASSES],
+                           struct bt_sched_opts *sched)
+{
+    sched->max_seqs = o->max_seqs;
+    if (sched->max_batched_tokens < o->max_seqs) {
+        sched->max_batched_tokens = o->max_seqs;
+    }
+    sched->max_model_len = o->max_model_len;
+    sched->n_blocks = o->n_blocks;
+    sched->n_host_blocks = o->n_host_blocks;
+    sched->block_tokens = o->block_tokens;
+    sched->block_tokens_16bit = layout[1].block_tokens;
+    sched->block_bytes = layout[0].block_bytes;
+    sched->spec.k = o->spec_k;
+    sched->spec.has_draft_kv = o->draft != NULL;
+}

@@ -4,8 +4,10 @@
 #ifndef BT_ENGINE_EXECUTOR_OPTS_H
 #define BT_ENGINE_EXECUTOR_OPTS_H
 
+#include "engine/block_layout.h"
 #include "engine/clock.h"
 #include "engine/core/error.h"
+#include "engine/core/sched.h"
 #include "engine/gen.h"
 #include "engine/model/model.h"
 
@@ -55,10 +57,22 @@ struct bt_executor_opts {
     struct bt_cuda_comm *comm; /* borrowed: how ranks add up; NULL with one rank */
 };
 
+/* How an executor is made. */
+struct bt_executor;
+typedef enum bt_code bt_executor_create_fn(const struct bt_executor_opts *opts,
+                                           struct bt_executor *out, struct bt_error *err);
+
 /* Fills in the defaults that are the same everywhere and checks the rest. BT_ERR_ARG for options
  * that do not fit the models, naming value and what is allowed (two ways of speculation, a draft of
  * another vocabulary, a context longer than a model's, ...). */
 BT_NODISCARD enum bt_code bt_executor_opts_check(struct bt_executor_opts *o, struct bt_error *err);
+
+/* Fills what scheduler and executor must agree on: rows, blocks, classes (their layouts are the
+ * pool's), context and draft tokens; o has gone through the check. max_batched_tokens is raised to
+ * max_seqs where it is less. inflight_max is left to the executor. */
+void bt_executor_fit_sched(const struct bt_executor_opts *o,
+                           const struct bt_block_layout layout[BT_KV_CLASSES],
+                           struct bt_sched_opts *sched);
 
 /* Bytes by purpose, counted by the allocators. */
 struct bt_executor_memory {

@@ -348,12 +348,6 @@ struct bt_clip_counts bt_cpu_executor_clipped(const struct bt_executor *x)
     return executor_of(x)->scratch.work.clip;
 }
 
-const struct bt_block_layout *bt_cpu_executor_layout(const struct bt_executor *x, int32_t kv_class)
-{
-    BT_ASSERT(kv_class >= 0 && kv_class < BT_KV_CLASSES);
-    return &executor_of(x)->pool.layout[kv_class];
-}
-
 void bt_cpu_executor_profile(const struct bt_executor *x, struct bt_cpu_profile *profile)
 {
     BT_ASSERT(x->ops == &cpu_ops);
@@ -389,16 +383,6 @@ void bt_cpu_executor_fill_kv(const struct bt_executor *x)
 void bt_cpu_executor_fit_sched(const struct bt_executor *x, struct bt_sched_opts *sched)
 {
     const struct bt_cpu_executor *e = executor_of(x);
-    const struct bt_executor_opts *o = &e->opts;
-    sched->max_seqs = o->max_seqs;
-    sched->max_batched_tokens = max32(sched->max_batched_tokens, o->max_seqs);
-    sched->max_model_len = o->max_model_len;
-    sched->n_blocks = o->n_blocks;
-    sched->n_host_blocks = o->n_host_blocks;
-    sched->block_tokens = o->block_tokens;
-    sched->block_tokens_16bit = e->pool.layout[1].block_tokens;
-    sched->block_bytes = e->pool.layout[0].block_bytes;
+    bt_executor_fit_sched(&e->opts, e->pool.layout, sched);
     sched->inflight_max = cpu_ops.inflight_max;
-    sched->spec.k = o->spec_k;
-    sched->spec.has_draft_kv = o->draft != NULL;
 }

@@ -48,9 +48,6 @@ void bt_cpu_executor_memory(const struct bt_executor *e, struct bt_executor_memo
 /* What static activation scales have met so far. */
 struct bt_clip_counts bt_cpu_executor_clipped(const struct bt_executor *e);
 
-/* The pool's layout; kv_class 1 has no slots when there is no 16-bit class. */
-const struct bt_block_layout *bt_cpu_executor_layout(const struct bt_executor *e, int32_t kv_class);
-
 /* For measuring. The target's passes add to the profile (NULL: no more); and plausible keys and
  * values go to every block, so that contexts need no prefill. */
 void bt_cpu_executor_profile(const struct bt_executor *e, struct bt_cpu_profile *profile);

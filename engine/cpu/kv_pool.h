@@ -14,9 +14,6 @@
 extern "C" {
 #endif
 
-/* Classes of bt_plan_seq.kv_class. */
-enum { BT_KV_CLASSES = 2 };
-
 struct bt_kv_pool {
     struct bt_block_layout layout[BT_KV_CLASSES]; /* [1].block_tokens 0: no 16-bit class */
     uint8_t *blocks;                              /* [n_blocks][block_bytes]; borrowed */

@@ -77,7 +77,7 @@ struct bt_attn_list_at bt_attn_list_at(const struct bt_attn_shape *s, int32_t n_
     int32_t n_shares = bt_attn_n_shares(s, rows);
     int32_t items = (max_tiles(s, rows, n_rows, n_segments) + n_shares) * ITEM_WORDS;
     int32_t chunks = bt_attn_max_chunks(s, n_rows, n_segments) * CHUNK_WORDS;
-    int32_t before = list / BT_CUDA_KV_CLASSES * s->n_classes + list % BT_CUDA_KV_CLASSES;
+    int32_t before = list / BT_KV_CLASSES * s->n_classes + list % BT_KV_CLASSES;
     struct bt_attn_list_at at;
     at.shares = HEAD_WORDS + before * (n_shares + 1 + items + chunks);
     at.items = at.shares + n_shares + 1;
@@ -278,9 +278,9 @@ void bt_attn_plan_make(const struct bt_attn_shape *s, const struct bt_cuda_attn_
     struct bt_attn_plan *head = (struct bt_attn_plan *)plan;
     *head = (struct bt_attn_plan){0};
     for (int32_t list = 0; list < BT_ATTN_LISTS; list++) {
-        m.kv_class = list % BT_CUDA_KV_CLASSES;
-        m.window = list < BT_CUDA_KV_CLASSES ? 0 : s->window;
-        if (m.kv_class >= s->n_classes || (list >= BT_CUDA_KV_CLASSES && s->window == 0)) {
+        m.kv_class = list % BT_KV_CLASSES;
+        m.window = list < BT_KV_CLASSES ? 0 : s->window;
+        if (m.kv_class >= s->n_classes || (list >= BT_KV_CLASSES && s->window == 0)) {
             continue;
         }
         m.step = s->step[m.kv_class] * (BT_ATTN_WARPS / bt_attn_block_heads(s));

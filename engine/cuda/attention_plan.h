@@ -26,7 +26,7 @@ enum {
     BT_ATTN_WARPS = 4,        /* of a block */
     BT_ATTN_CHUNK_ROWS = 128, /* packed rows of a chunk */
     BT_ATTN_MAX_SPLITS = 128, /* of a tile: as many as its merge reads in little time */
-    BT_ATTN_LISTS = 2 * BT_CUDA_KV_CLASSES, /* [slides][class] */
+    BT_ATTN_LISTS = 2 * BT_KV_CLASSES, /* [slides][class] */
 };
 
 struct bt_attn_item {
@@ -63,9 +63,9 @@ struct bt_attn_shape {
     int32_t window;      /* of layers that slide; 0: none does */
     int32_t n_classes;   /* KV classes: 1 or 2 */
     int32_t resident[2]; /* blocks of the streaming kernel, of 8 and of 16 rows, that run at once */
-    int32_t step[BT_CUDA_KV_CLASSES];   /* keys that a warp of it takes at once */
-    bool narrow;                        /* tiles have 8 rows, always */
-    bool no_chunks[BT_CUDA_KV_CLASSES]; /* the prefill kernel cannot read this class */
+    int32_t step[BT_KV_CLASSES];   /* keys that a warp of it takes at once */
+    bool narrow;                   /* tiles have 8 rows, always */
+    bool no_chunks[BT_KV_CLASSES]; /* the prefill kernel cannot read this class */
 };
 
 /* KV heads that a block of the streaming kernel takes, its 4 warps shared out among them: 1, 2

@@ -18,13 +18,12 @@
 extern "C" {
 #endif
 
-/* Classes of bt_plan_seq.kv_class. */
-enum { BT_CUDA_KV_CLASSES = 2 };
+enum { BT_CUDA_KV_CLASSES = BT_KV_CLASSES };
 
 /* The pool; by value to kernels. */
 struct bt_cuda_kv {
-    struct bt_block_layout layout[BT_CUDA_KV_CLASSES]; /* [1].block_tokens 0: no 16-bit class */
-    uint8_t *blocks;                                   /* device, [n_blocks][block_bytes] */
+    struct bt_block_layout layout[BT_KV_CLASSES]; /* [1].block_tokens 0: no 16-bit class */
+    uint8_t *blocks;                              /* device, [n_blocks][block_bytes] */
     int32_t n_blocks;
 };
 

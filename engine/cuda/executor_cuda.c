@@ -545,17 +545,6 @@ void bt_cuda_executor_memory(const struct bt_executor *x, struct bt_executor_mem
     };
 }
 
-const struct bt_block_layout *bt_cuda_executor_layout(const struct bt_executor *x, int32_t kv_class)
-{
-    BT_ASSERT(kv_class >= 0 && kv_class < BT_CUDA_KV_CLASSES);
-    return &executor_of(x)->kv.layout[kv_class];
-}
-
-const struct bt_cuda_device *bt_cuda_executor_device(const struct bt_executor *x)
-{
-    return &executor_of(x)->device;
-}
-
 void bt_cuda_executor_explain(const struct bt_executor *x, FILE *f)
 {
     bt_cuda_gemm_explain(executor_of(x)->gemm, f);
@@ -564,20 +553,10 @@ void bt_cuda_executor_explain(const struct bt_executor *x, FILE *f)
 void bt_cuda_executor_fit_sched(const struct bt_executor *x, struct bt_sched_opts *sched)
 {
     const struct bt_cuda_executor *e = executor_of(x);
-    const struct bt_executor_opts *o = &e->opts;
-    sched->max_seqs = o->max_seqs;
-    sched->max_batched_tokens = max32(sched->max_batched_tokens, o->max_seqs);
-    sched->max_model_len = o->max_model_len;
-    sched->n_blocks = o->n_blocks;
-    sched->n_host_blocks = o->n_host_blocks;
-    sched->block_tokens = o->block_tokens;
-    sched->block_tokens_16bit = e->kv.layout[1].block_tokens;
-    sched->block_bytes = e->kv.layout[0].block_bytes;
+    bt_executor_fit_sched(&e->opts, e->kv.layout, sched);
     if (sched->inflight_max < 1 || sched->inflight_max > BT_CUDA_INFLIGHT_MAX) {
         sched->inflight_max = BT_CUDA_INFLIGHT_MAX;
     }
-    sched->spec.k = o->spec_k;
-    sched->spec.has_draft_kv = o->draft != NULL;
 }
 
 /* ---- measuring ---- */

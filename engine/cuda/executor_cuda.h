@@ -39,10 +39,6 @@ BT_NODISCARD enum bt_code bt_cuda_executor_create(const struct bt_executor_opts 
 /* Bytes by purpose. */
 void bt_cuda_executor_memory(const struct bt_executor *x, struct bt_executor_memory *out);
 
-/* The pool's layout; kv_class 1 has no slots when there is no 16-bit class. */
-const struct bt_block_layout *bt_cuda_executor_layout(const struct bt_executor *x,
-                                                      int32_t kv_class);
-
 /* Fills what scheduler and executor must agree on. Steps in flight stay as they are where they are
  * 1 or 2, else they are 2. */
 void bt_cuda_executor_fit_sched(const struct bt_executor *x, struct bt_sched_opts *sched);
@@ -64,8 +60,6 @@ BT_NODISCARD enum bt_code bt_cuda_executor_time_part(const struct bt_executor *x
 BT_NODISCARD enum bt_code bt_cuda_executor_logits(const struct bt_executor *x,
                                                   const struct bt_step_plan *plan, int32_t first,
                                                   float *logits, struct bt_error *err);
-
-const struct bt_cuda_device *bt_cuda_executor_device(const struct bt_executor *x);
 
 /* Prints the kernels chosen for each matrix. */
 void bt_cuda_executor_explain(const struct bt_executor *x, FILE *f);
