@@ -32,7 +32,6 @@ struct bench {
     struct bt_gpu roof;
     int32_t batches[BATCHES_MAX], n_batches;
     int32_t context, prefill;
-    int32_t n_swap_blocks, n_pool_blocks; /* of a sequence; of the meter's pool */
     json_t *rows;
 };
 
@@ -133,14 +132,13 @@ static void add_step(struct bench *b, const char *phase, const struct bt_step_sh
 
 /* ---- steps ---- */
 
-static enum bt_code open_meter(struct bench *b, int32_t max_batch, void **meter,
+static enum bt_code open_meter(struct bench *b, int32_t max_batch, struct bt_meter **meter,
                                struct bt_error *err)
 {
     int64_t block = b->config.kv_block_tokens;
     int64_t decode = max_batch * ((b->context + block) / block + 1) * block;
-    b->n_swap_blocks = (int32_t)((b->context + block - 1) / block);
     struct bt_meter_opts mo = {
-        .n_host_blocks = b->n_swap_blocks,
+        .n_host_blocks = (int32_t)((b->context + block - 1) / block), /* of a sequence */
         .model = &b->engine.model,
         .compute = b->engine.compute,
         .kv = b->engine.kv,
@@ -154,12 +152,11 @@ static enum bt_code open_meter(struct bench *b, int32_t max_batch, void **meter,
         .unfused = !b->config.fused,
         .tune = true,
     };
-    b->n_pool_blocks = (int32_t)(mo.max_kv_tokens / block) + max_batch;
     return b->backend->meter_create(&mo, meter, err);
 }
 
 /* The largest batch whose KV fits goes first; those that do not are told. */
-static enum bt_code open_largest(struct bench *b, void **meter, struct bt_error *err)
+static enum bt_code open_largest(struct bench *b, struct bt_meter **meter, struct bt_error *err)
 {
     enum bt_code code = BT_ERR_NOMEM;
     while (code == BT_ERR_NOMEM && b->n_batches > 0) {
@@ -175,11 +172,11 @@ static enum bt_code open_largest(struct bench *b, void **meter, struct bt_error 
     return code;
 }
 
-static enum bt_code run_shape(struct bench *b, void *meter, const char *phase,
+static enum bt_code run_shape(struct bench *b, struct bt_meter *meter, const char *phase,
                               const struct bt_step_shape *s, struct bt_error *err)
 {
     struct bt_step_time t;
-    if (!b->backend->meter_fits(meter, s)) {
+    if (!bt_meter_fits(meter, s)) {
         return BT_OK;
     }
     BT_TRY(b->backend->meter_run(meter, s, REPEATS, BUDGET_NS, &t, err));
@@ -187,7 +184,7 @@ static enum bt_code run_shape(struct bench *b, void *meter, const char *phase,
     return BT_OK;
 }
 
-static enum bt_code run_steps(struct bench *b, void *meter, struct bt_error *err)
+static enum bt_code run_steps(struct bench *b, struct bt_meter *meter, struct bt_error *err)
 {
     struct bt_progress progress;
     struct bt_step_shape prefill = {.n_seqs = 1, .n_tokens = b->prefill};
@@ -206,8 +203,8 @@ static enum bt_code run_steps(struct bench *b, void *meter, struct bt_error *err
 
 /* One copy of a whole sequence's blocks, which are no neighbours on the device. */
 static enum bt_code copy_once(const struct bt_executor *x, enum bt_copy_kind kind,
-                              const int32_t *device, const int32_t *host, int32_t n,
-                              double *seconds, struct bt_error *err)
+                              const int32_t *device, const int32_t *host, int32_t n, int64_t *ns,
+                              struct bt_error *err)
 {
     uint32_t done[1];
     bool out = kind == BT_COPY_SWAP_OUT;
@@ -226,38 +223,31 @@ static enum bt_code copy_once(const struct bt_executor *x, enum bt_copy_kind kin
         return err->code != BT_OK ? err->code : BT_ERR_INTERNAL;
     }
     BT_ASSERT(result.n_copies_done == 1);
-    *seconds = (double)(bt_clock_ns(BT_CLOCK_WALL) - began_ns) * 1e-9;
+    *ns = bt_clock_ns(BT_CLOCK_WALL) - began_ns;
     return BT_OK;
 }
 
-static int compare_reals(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* A sequence of the context's length out and in again; the first time pins the host's memory. */
-static enum bt_code run_swaps(struct bench *b, void *meter, struct bt_error *err)
+static enum bt_code run_swaps(struct bench *b, struct bt_meter *meter, struct bt_error *err)
 {
     enum { SWAPS = 7 };
-    const struct bt_executor *x = b->backend->meter_executor(meter);
-    int32_t n = b->n_swap_blocks;
+    const struct bt_executor *x = &meter->executor;
+    int32_t n = meter->opts.n_host_blocks;
     int32_t *device = malloc((size_t)n * 2 * sizeof *device), *host = device + n;
     if (device == NULL) {
         BT_FAIL(err, BT_ERR_NOMEM, n, "bench: no memory");
     }
-    double seconds[2][SWAPS];
+    int64_t ns[2][SWAPS];
     for (int32_t i = 0; i < n; i++) {
-        device[i] = 2 * i < b->n_pool_blocks ? 2 * i : i;
+        device[i] = 2 * i < meter->load.n_blocks ? 2 * i : i;
         host[i] = i;
     }
     enum bt_code code = BT_OK;
     for (int32_t i = -1; i < SWAPS && code == BT_OK; i++) {
-        double out_s = 0, in_s = 0;
-        code = copy_once(x, BT_COPY_SWAP_OUT, device, host, n, &out_s, err);
-        code = code == BT_OK ? copy_once(x, BT_COPY_SWAP_IN, device, host, n, &in_s, err) : code;
-        seconds[0][i < 0 ? 0 : i] = out_s;
-        seconds[1][i < 0 ? 0 : i] = in_s;
+        int32_t at = i < 0 ? 0 : i;
+        code = copy_once(x, BT_COPY_SWAP_OUT, device, host, n, &ns[0][at], err);
+        code =
+            code == BT_OK ? copy_once(x, BT_COPY_SWAP_IN, device, host, n, &ns[1][at], err) : code;
     }
     free(device);
     BT_TRY(code);
@@ -265,8 +255,8 @@ static enum bt_code run_swaps(struct bench *b, void *meter, struct bt_error *err
     double bytes = (double)n * b->config.kv_block_tokens *
                    (double)bt_arch_kv_bytes_per_token(a, b->engine.kv, 1);
     for (int32_t i = 0; i < 2; i++) {
-        qsort(seconds[i], SWAPS, sizeof *seconds[i], compare_reals);
-        double s = seconds[i][SWAPS / 2];
+        double spread;
+        double s = bt_meter_median(ns[i], SWAPS, &spread) * 1e-9;
         json_t *row = new_row(b, i == 0 ? "swap-out" : "swap-in", 1, n * b->config.kv_block_tokens);
         bt_out_set(row, "ms", bt_out_real(s * 1e3));
         bt_out_set(row, "tok_per_s", bt_out_real(n * b->config.kv_block_tokens / s));
@@ -280,18 +270,17 @@ static enum bt_code run_swaps(struct bench *b, void *meter, struct bt_error *err
 static enum bt_code bench_steps(struct bench *b, FILE **explain, char **text, size_t *n,
                                 struct bt_error *err)
 {
-    void *meter = NULL;
+    struct bt_meter *meter = NULL;
     BT_TRY(open_largest(b, &meter, err));
     enum bt_code code = run_steps(b, meter, err);
     code = code == BT_OK ? run_swaps(b, meter, err) : code;
-    if (code == BT_OK && bt_args_given(&b->cli->args, "explain") &&
-        b->backend->meter_explain != NULL) {
+    if (code == BT_OK && bt_args_given(&b->cli->args, "explain") && b->backend->explain != NULL) {
         *explain = open_memstream(text, n);
         if (*explain != NULL) {
-            b->backend->meter_explain(meter, *explain);
+            b->backend->explain(&meter->executor, *explain);
         }
     }
-    b->backend->meter_destroy(meter);
+    bt_meter_destroy(meter);
     return code;
 }
 

@@ -62,7 +62,7 @@ struct work {
     const struct bt_calibrate_opts *o;
     const struct bt_arch *arch;
     const struct bt_backend *backend;
-    void *meter;
+    struct bt_meter *meter;
     struct bt_op_rows_kept *rows;
     struct shape shapes[SHAPES_MAX];
     struct bt_step_time times[SHAPES_MAX][PASSES];
@@ -80,7 +80,7 @@ static void add_shape(struct work *w, int32_t n_seqs, int32_t ctx, int32_t n_tok
     s.skip = purpose == FOR_DECODE ? ~(1u << BT_PART_ATTENTION) : 0;
     bool slides = w->arch->n_sliding_layers > 0;
     bool in_window = !slides || ctx + n_tokens <= w->arch->sliding_window;
-    if (w->backend->meter_fits(w->meter, &s) && in_window) {
+    if (bt_meter_fits(w->meter, &s) && in_window) {
         BT_ASSERT(w->n_shapes < SHAPES_MAX);
         w->shapes[w->n_shapes++] = (struct shape){s, purpose};
     }
@@ -303,12 +303,6 @@ static enum bt_code keep_all(struct work *w, const struct shape *s, const struct
 
 /* ---- the serving loop ---- */
 
-static int compare(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median time from the end of a step to the plan of the next. */
 static double gap_of(const struct bt_recording *r)
 {
@@ -323,8 +317,8 @@ static double gap_of(const struct bt_recording *r)
             gaps[n++] = e->now_ns - r->events[i - 1].now_ns;
         }
     }
-    qsort(gaps, (size_t)n, sizeof *gaps, compare);
-    double gap = n > 0 ? (double)gaps[n / 2] : 0;
+    double spread;
+    double gap = n > 0 ? bt_meter_median(gaps, (int32_t)n, &spread) : 0;
     free(gaps);
     return gap;
 }
@@ -462,9 +456,7 @@ enum bt_code bt_calibrate_ops(const struct bt_cli *cli, const struct bt_calibrat
         plan_shapes(w);
         code = run_shapes(cli, w, err);
     }
-    if (w->meter != NULL) {
-        w->backend->meter_destroy(w->meter);
-    }
+    bt_meter_destroy(w->meter);
     free(w);
     return code;
 }

@@ -1,8 +1,8 @@
 /* The real engine's executors behind one table, so that commands are written once: making one,
  * scoring texts, measuring steps.
  *
- * Ownership: what a create gives is ended by its destroy (an executor by its own ops). Threading:
- * as the executors say.
+ * Ownership: what a create gives is ended by its destroy (an executor by its own ops, a meter by
+ * bt_meter_destroy). Threading: as the executors say.
  */
 #ifndef BT_ENGINE_BACKEND_H
 #define BT_ENGINE_BACKEND_H
@@ -26,8 +26,7 @@ struct bt_backend {
     bool makes_weights; /* a model may be only a shape: random weights */
     int32_t piece_rows; /* tokens computed at a time unless options say otherwise */
 
-    enum bt_code (*create)(const struct bt_executor_opts *opts, struct bt_executor *out,
-                           struct bt_error *err);
+    bt_executor_create_fn *create;
     void (*memory)(const struct bt_executor *x, struct bt_executor_memory *out);
     /* Fills what scheduler and executor must agree on: rows, blocks, classes, context, draft tokens
      * and steps in flight. max_batched_tokens is raised to max_seqs where it is less. */
@@ -46,15 +45,14 @@ struct bt_backend {
     struct bt_clip_counts (*clipped)(const struct bt_executor *x);
     void (*session_destroy)(void *session);
 
-    /* The time of a step and its parts; see engine/cpu/measure.h. */
-    enum bt_code (*meter_create)(const struct bt_meter_opts *opts, void **meter,
+    /* The time of a step and its parts; see engine/meter.h and engine/cpu/measure.h. */
+    enum bt_code (*meter_create)(const struct bt_meter_opts *opts, struct bt_meter **out,
                                  struct bt_error *err);
-    bool (*meter_fits)(const void *meter, const struct bt_step_shape *s);
-    enum bt_code (*meter_run)(void *meter, const struct bt_step_shape *s, int32_t min_repeats,
-                              int64_t budget_ns, struct bt_step_time *out, struct bt_error *err);
-    void (*meter_explain)(const void *meter, FILE *f); /* kernels and why; may be NULL */
-    const struct bt_executor *(*meter_executor)(const void *meter);
-    void (*meter_destroy)(void *meter);
+    enum bt_code (*meter_run)(struct bt_meter *m, const struct bt_step_shape *s,
+                              int32_t min_repeats, int64_t budget_ns, struct bt_step_time *out,
+                              struct bt_error *err);
+    /* Which kernels run an executor's matrices, and why; may be NULL. */
+    void (*explain)(const struct bt_executor *x, FILE *f);
 
     /* The machine itself: rates, memory, links; see engine/cpu/host.h and engine/cuda/measure.h. */
     enum bt_code (*measure)(int32_t n_threads, struct bt_gpu *out, struct bt_error *err);

@@ -1,5 +1,8 @@
-/* What measuring a step of the real engine means: its shape, its parts, their times. The meters are
- * engine/cpu/measure.h and engine/cuda/measure.h. Threading: one thread a load.
+/* What measuring a step of the real engine means: its shape, its parts, their times; and what all
+ * meters are. How a step is run and its parts are timed is the executor's: engine/cpu/measure.h,
+ * engine/cuda/measure.h.
+ *
+ * Ownership: a meter owns its executor and borrows the model. Threading: one call at a time.
  */
 #ifndef BT_ENGINE_METER_H
 #define BT_ENGINE_METER_H
@@ -7,9 +10,12 @@
 #include "engine/clock.h"
 #include "engine/core/arena.h"
 #include "engine/core/executor.h"
+#include "engine/executor_opts.h"
 #include "engine/gen.h"
 #include "engine/model/model.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -86,14 +92,28 @@ struct bt_meter_load {
     struct bt_result_seq *results;   /* [max_seqs] */
 };
 
-/* Memory from the arena; options' block_tokens 0 is the default. BT_ERR_NOMEM. */
-BT_NODISCARD enum bt_code bt_meter_load_init(struct bt_meter_load *l, struct bt_arena *arena,
-                                             const struct bt_meter_opts *o, struct bt_error *err);
-bool bt_meter_load_fits(const struct bt_meter_load *l, const struct bt_step_shape *s);
+/* The first member of an executor's own meter. */
+struct bt_meter {
+    struct bt_meter_opts opts;
+    struct bt_arena arena;
+    struct bt_meter_load load;
+    struct bt_executor executor;
+};
+
+/* Allocates `bytes` zeroed bytes that begin with a meter, and makes its plans and its executor;
+ * options' block_tokens 0 is the default. Errors of `create`; BT_ERR_NOMEM. On failure *out is
+ * NULL. */
+BT_NODISCARD enum bt_code bt_meter_create(size_t bytes, const struct bt_meter_opts *opts,
+                                          bt_executor_create_fn *create, struct bt_meter **out,
+                                          struct bt_error *err);
+/* NULL is allowed. */
+void bt_meter_destroy(struct bt_meter *m);
+
+/* Whether the shape is within the options' limits. */
+bool bt_meter_fits(const struct bt_meter *m, const struct bt_step_shape *s);
 
 /* The plan of one step, with answers begun anew; valid until the next one. */
-void bt_meter_load_plan(struct bt_meter_load *l, const struct bt_step_shape *s,
-                        struct bt_step_plan *plan);
+void bt_meter_plan(struct bt_meter *m, const struct bt_step_shape *s, struct bt_step_plan *plan);
 
 /* Median, and half the interquartile range; sorts. */
 double bt_meter_median(int64_t *samples, int32_t n, double *spread);

@@ -36,36 +36,6 @@ static void session_destroy(void *session)
     bt_cpu_session_destroy(session);
 }
 
-static enum bt_code meter_create(const struct bt_meter_opts *opts, void **meter,
-                                 struct bt_error *err)
-{
-    struct bt_cpu_meter *m = NULL;
-    enum bt_code code = bt_cpu_meter_create(opts, &m, err);
-    *meter = m;
-    return code;
-}
-
-static bool meter_fits(const void *meter, const struct bt_step_shape *s)
-{
-    return bt_cpu_meter_fits(meter, s);
-}
-
-static enum bt_code meter_run(void *meter, const struct bt_step_shape *s, int32_t min_repeats,
-                              int64_t budget_ns, struct bt_step_time *out, struct bt_error *err)
-{
-    return bt_cpu_meter_run(meter, s, min_repeats, budget_ns, out, err);
-}
-
-static const struct bt_executor *meter_executor(const void *meter)
-{
-    return bt_cpu_meter_executor(meter);
-}
-
-static void meter_destroy(void *meter)
-{
-    bt_cpu_meter_destroy(meter);
-}
-
 const struct bt_backend bt_cpu_backend = {
     .name = "cpu",
     .inflight_max = 1,
@@ -79,10 +49,7 @@ const struct bt_backend bt_cpu_backend = {
     .session_clipped = session_clipped,
     .clipped = bt_cpu_executor_clipped,
     .session_destroy = session_destroy,
-    .meter_create = meter_create,
-    .meter_fits = meter_fits,
-    .meter_run = meter_run,
-    .meter_executor = meter_executor,
-    .meter_destroy = meter_destroy,
+    .meter_create = bt_cpu_meter_create,
+    .meter_run = bt_cpu_meter_run,
     .measure = bt_host_measure,
 };

@@ -1,78 +1,23 @@
 #include "engine/cuda/measure.h"
 
-#include <stdlib.h>
-
-struct bt_cuda_meter {
-    struct bt_meter_opts opts;
-    struct bt_arena arena;
-    struct bt_executor executor;
-    struct bt_meter_load load;
+struct cuda_meter {
+    struct bt_meter base;
     int64_t samples[4][BT_STEP_REPEATS_MAX]; /* step, gap, part, enqueueing */
 };
 
-static enum bt_code init(struct bt_cuda_meter *m, struct bt_error *err)
-{
-    const struct bt_meter_opts *o = &m->opts;
-    BT_TRY(bt_meter_load_init(&m->load, &m->arena, o, err));
-    struct bt_executor_opts eo = {
-        .model = o->model,
-        .compute = o->compute,
-        .kv = o->kv,
-        .block_tokens = m->load.block_tokens,
-        .n_blocks = m->load.n_blocks,
-        .n_host_blocks = o->n_host_blocks,
-        .max_seqs = o->max_seqs,
-        .max_model_len = o->max_ctx,
-        .requests = &m->load.table,
-        .unfused = o->unfused,
-        .tune = o->tune,
-    };
-    BT_TRY(bt_cuda_executor_create(&eo, &m->executor, err));
-    return bt_cuda_executor_fill_kv(&m->executor, err);
-}
-
-enum bt_code bt_cuda_meter_create(const struct bt_meter_opts *opts, struct bt_cuda_meter **out,
+enum bt_code bt_cuda_meter_create(const struct bt_meter_opts *opts, struct bt_meter **out,
                                   struct bt_error *err)
 {
-    *out = NULL;
-    struct bt_cuda_meter *m = calloc(1, sizeof *m);
-    if (m == NULL) {
-        BT_FAIL(err, BT_ERR_NOMEM, 0, "meter: no memory");
-    }
-    m->opts = *opts;
-    bt_arena_init(&m->arena, 0);
-    enum bt_code code = init(m, err);
+    BT_TRY(bt_meter_create(sizeof(struct cuda_meter), opts, bt_cuda_executor_create, out, err));
+    enum bt_code code = bt_cuda_executor_fill_kv(&(*out)->executor, err);
     if (code != BT_OK) {
-        bt_cuda_meter_destroy(m);
-        return code;
+        bt_meter_destroy(*out);
+        *out = NULL;
     }
-    *out = m;
-    return BT_OK;
+    return code;
 }
 
-void bt_cuda_meter_destroy(struct bt_cuda_meter *m)
-{
-    if (m == NULL) {
-        return;
-    }
-    if (m->executor.ops != NULL) {
-        m->executor.ops->destroy(m->executor.self);
-    }
-    bt_arena_fini(&m->arena);
-    free(m);
-}
-
-bool bt_cuda_meter_fits(const struct bt_cuda_meter *m, const struct bt_step_shape *s)
-{
-    return bt_meter_load_fits(&m->load, s);
-}
-
-const struct bt_executor *bt_cuda_meter_executor(const struct bt_cuda_meter *m)
-{
-    return &m->executor;
-}
-
-static enum bt_code submit(struct bt_cuda_meter *m, const struct bt_step_plan *plan,
+static enum bt_code submit(struct bt_meter *m, const struct bt_step_plan *plan,
                            struct bt_error *err)
 {
     struct bt_step_result none = {0};
@@ -85,7 +30,7 @@ static enum bt_code submit(struct bt_cuda_meter *m, const struct bt_step_plan *p
 }
 
 /* Waits for the oldest step and forgets its tokens, as the next one is to make the same. */
-static enum bt_code wait(struct bt_cuda_meter *m, const struct bt_step_shape *s,
+static enum bt_code wait(struct bt_meter *m, const struct bt_step_shape *s,
                          struct bt_step_result *result, struct bt_error *err)
 {
     const struct bt_executor *x = &m->executor;
@@ -98,7 +43,7 @@ static enum bt_code wait(struct bt_cuda_meter *m, const struct bt_step_shape *s,
 }
 
 /* Steps with two in flight; the first ones warm up. */
-static enum bt_code run_steps(struct bt_cuda_meter *m, const struct bt_step_shape *s,
+static enum bt_code run_steps(struct cuda_meter *m, const struct bt_step_shape *s,
                               const struct bt_step_plan *plan, int32_t min_repeats,
                               int64_t budget_ns, int32_t *n, struct bt_error *err)
 {
@@ -108,17 +53,17 @@ static enum bt_code run_steps(struct bt_cuda_meter *m, const struct bt_step_shap
     int64_t before_ns = 0;
     bool more = true;
     *n = 0;
-    BT_TRY(submit(m, plan, err));
+    BT_TRY(submit(&m->base, plan, err));
     int64_t submit_ns = 0; /* the last one's */
     for (int32_t i = 0; more; i++) {
         more = i < WARM || *n + 1 < min_repeats ||
                (*n + 1 < BT_STEP_REPEATS_MAX && bt_clock_ns(BT_CLOCK_WALL) - began_ns < budget_ns);
         if (more) {
             submit_ns = bt_clock_ns(BT_CLOCK_WALL);
-            BT_TRY(submit(m, plan, err));
+            BT_TRY(submit(&m->base, plan, err));
             submit_ns = bt_clock_ns(BT_CLOCK_WALL) - submit_ns;
         }
-        BT_TRY(wait(m, s, &result, err));
+        BT_TRY(wait(&m->base, s, &result, err));
         if (i >= WARM) {
             m->samples[0][*n] = result.done_ns - before_ns;
             m->samples[3][*n] = submit_ns;
@@ -129,29 +74,30 @@ static enum bt_code run_steps(struct bt_cuda_meter *m, const struct bt_step_shap
     return BT_OK;
 }
 
-enum bt_code bt_cuda_meter_run(struct bt_cuda_meter *m, const struct bt_step_shape *shape,
+enum bt_code bt_cuda_meter_run(struct bt_meter *meter, const struct bt_step_shape *shape,
                                int32_t min_repeats, int64_t budget_ns, struct bt_step_time *out,
                                struct bt_error *err)
 {
-    BT_ASSERT(bt_cuda_meter_fits(m, shape));
+    struct cuda_meter *m = (struct cuda_meter *)meter;
+    BT_ASSERT(bt_meter_fits(meter, shape));
     BT_ASSERT(min_repeats > 0 && min_repeats <= BT_STEP_REPEATS_MAX);
     struct bt_step_plan plan;
     int32_t n = 0;
     double spread;
     *out = (struct bt_step_time){0};
-    bt_meter_load_plan(&m->load, shape, &plan);
+    bt_meter_plan(meter, shape, &plan);
     BT_TRY(run_steps(m, shape, &plan, min_repeats, budget_ns, &n, err));
     out->n_repeats = n;
     out->step_ns = bt_meter_median(m->samples[0], n, &out->rest_spread);
     out->gap_ns = bt_meter_median(m->samples[1], n, &spread);
     out->host_ns = bt_meter_median(m->samples[3], n, &spread);
     out->rest_ns = out->step_ns;
-    for (int32_t part = 0; part < BT_STEP_PARTS && !m->opts.only_steps; part++) {
+    for (int32_t part = 0; part < BT_STEP_PARTS && !meter->opts.only_steps; part++) {
         if ((shape->skip & 1u << part) != 0) {
             continue;
         }
-        BT_TRY(bt_cuda_executor_time_part(&m->executor, &plan, (enum bt_step_part)part, min_repeats,
-                                          m->samples[2], err));
+        BT_TRY(bt_cuda_executor_time_part(&meter->executor, &plan, (enum bt_step_part)part,
+                                          min_repeats, m->samples[2], err));
         out->op_ns[part] = bt_meter_median(m->samples[2], min_repeats, &out->op_spread[part]);
         out->rest_ns -= out->op_ns[part];
     }

@@ -4,8 +4,8 @@
  * Steps are the executor's own, two in flight as in service. A part is timed by itself: the part of
  * every layer, one after the other, so that weights are as cold in L2 as they are in a step.
  *
- * Ownership: a meter or session owns its executor; the model is borrowed during creation but for
- * its config. Threading: one call at a time.
+ * Ownership: a session owns its executor; the model is borrowed during creation but for its config.
+ * Threading: one call at a time.
  */
 #ifndef BT_ENGINE_CUDA_MEASURE_H
 #define BT_ENGINE_CUDA_MEASURE_H
@@ -19,20 +19,15 @@
 extern "C" {
 #endif
 
-struct bt_cuda_meter;
-
-/* Errors as bt_cuda_executor_create. */
+/* Errors as bt_cuda_executor_create; bt_meter_destroy ends it. */
 BT_NODISCARD enum bt_code bt_cuda_meter_create(const struct bt_meter_opts *opts,
-                                               struct bt_cuda_meter **out, struct bt_error *err);
-void bt_cuda_meter_destroy(struct bt_cuda_meter *m);
-bool bt_cuda_meter_fits(const struct bt_cuda_meter *m, const struct bt_step_shape *s);
+                                               struct bt_meter **out, struct bt_error *err);
 
 /* As bt_cpu_meter_run; step_ns is the time from one step's end to the next one's. */
-BT_NODISCARD enum bt_code bt_cuda_meter_run(struct bt_cuda_meter *m,
+BT_NODISCARD enum bt_code bt_cuda_meter_run(struct bt_meter *meter,
                                             const struct bt_step_shape *shape, int32_t min_repeats,
                                             int64_t budget_ns, struct bt_step_time *out,
                                             struct bt_error *err);
-const struct bt_executor *bt_cuda_meter_executor(const struct bt_cuda_meter *m);
 
 /* Measures the GPU: memory, memory bandwidth (reading), 16-bit and INT8 products by the fastest
  * library kernels, copies over PCIe by size, both ways and both at once. product is the device's
