@@ -321,9 +321,13 @@ static enum bt_code name_card(struct calibrate *c, struct bt_error *err)
     return BT_OK;
 }
 
+/* The folder is made first: that it cannot be is known before time is spent. */
 static enum bt_code work(struct calibrate *c, struct bt_error *err)
 {
     char text[BT_HOST_TEXT_BYTES];
+    if (c->write != NULL) {
+        BT_TRY(bt_make_folder(c->write, err));
+    }
     BT_TRY(bt_catalog_open(NULL, 0, &c->catalog, err));
     c->host.family = BT_GPU_CPU;
     BT_TRY(open_model(c, err));

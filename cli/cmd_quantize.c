@@ -2,6 +2,7 @@
 #include "cli/calib_text.h"
 #include "cli/cmd.h"
 #include "cli/engine.h"
+#include "cli/files.h"
 #include "cli/progress.h"
 #include "engine/cpu/calibrate.h"
 #include "engine/model/model_write.h"
@@ -289,10 +290,8 @@ static enum bt_code work(struct quantize *q, struct bt_error *err)
     if (q->calib != NULL) {
         warn_of_cover(q);
     }
-    bool made = mkdir(q->out, 0777) == 0;
-    if (!made && errno != EEXIST) {
-        BT_FAIL(err, BT_ERR_IO, errno, "%s: cannot be made: %s", q->out, strerror(errno));
-    }
+    bool made = !bt_is_folder(q->out);
+    BT_TRY(bt_make_folder(q->out, err));
     enum bt_code code = compute(q, err);
     if (code != BT_OK && made) {
         (void)rmdir(q->out); /* stays where something was written */

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096 };
 
 bool bt_ends_with(const char *text, const char *end)
 {
@@ -16,6 +19,39 @@ bool bt_is_folder(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static enum bt_code make_one(const char *path, struct bt_error *err)
+{
+    int error = mkdir(path, 0777) == 0 ? 0 : errno;
+    if (error != 0 && !bt_is_folder(path)) {
+        BT_FAIL(err, BT_ERR_IO, error, "%s: expected a folder that exists or can be made: %s", path,
+                error == EEXIST ? "it is a file" : strerror(error));
+    }
+    return BT_OK;
+}
+
+enum bt_code bt_make_folder(const char *path, struct bt_error *err)
+{
+    char part[PATH_BYTES];
+    int n = snprintf(part, sizeof part, "%s", path);
+    if (path[0] == '\0' || n < 0 || (size_t)n >= sizeof part) {
+        BT_FAIL(err, BT_ERR_IO, 0, "'%s': expected the name of a folder, at most %d bytes", path,
+                PATH_BYTES - 1);
+    }
+    for (char *at = part + 1; *at != '\0'; at++) {
+        if (*at == '/') {
+            *at = '\0';
+            BT_TRY(make_one(part, err));
+            *at = '/';
+        }
+    }
+    BT_TRY(make_one(part, err));
+    if (access(part, W_OK) != 0) {
+        BT_FAIL(err, BT_ERR_IO, errno, "%s: nothing can be written there: %s", path,
+                strerror(errno));
+    }
+    return BT_OK;
 }
 
 /* All that is left of a stream; NULL: no memory. One byte more than the most is read, so that it

@@ -19,6 +19,10 @@ bool bt_ends_with(const char *text, const char *end);
 /* Whether there is a folder of that name. */
 bool bt_is_folder(const char *path);
 
+/* Makes a folder and those above it where they are missing. BT_ERR_IO names what is in the way: a
+ * file, a folder that cannot be made or written into, a name that is empty or too long. */
+BT_NODISCARD enum bt_code bt_make_folder(const char *path, struct bt_error *err);
+
 /* A whole file; "-" is stdin. *text is owned by the caller (free) and followed by a zero byte that
  * *n_bytes does not count. BT_ERR_IO; BT_ERR_LIMIT for more than BT_FILE_MAX_BYTES; BT_ERR_NOMEM.
  */

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 extern const struct bt_embedded bt_plot_scripts[];
@@ -120,17 +119,6 @@ enum bt_code bt_plot_find(const char *name, const struct bt_plot_figure **out, s
 
 /* ---- files ---- */
 
-static enum bt_code make_folder(const char *path, struct bt_error *err)
-{
-    struct stat st;
-    int error = mkdir(path, 0777) == 0 ? 0 : errno;
-    if (error != 0 && (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))) {
-        BT_FAIL(err, BT_ERR_IO, error, "%s: expected a folder that exists or can be made: %s", path,
-                error == EEXIST ? "it is a file" : strerror(error));
-    }
-    return BT_OK;
-}
-
 enum bt_code bt_plots_open(struct bt_plots *p, const char *dir, struct bt_error *err)
 {
     *p = (struct bt_plots){0};
@@ -141,14 +129,7 @@ enum bt_code bt_plots_open(struct bt_plots *p, const char *dir, struct bt_error 
         BT_FAIL(err, BT_ERR_IO, 0, "'%s': expected the name of a folder, at most %d bytes", dir,
                 BT_PLOT_PATH_BYTES - 3);
     }
-    for (char *at = p->dir + 1; *at != '\0'; at++) {
-        if (*at == '/') {
-            *at = '\0';
-            BT_TRY(make_folder(p->dir, err));
-            *at = '/';
-        }
-    }
-    return make_folder(p->dir, err);
+    return bt_make_folder(p->dir, err);
 }
 
 void bt_plots_note(const struct bt_plots *p, FILE *f)

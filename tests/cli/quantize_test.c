@@ -143,7 +143,8 @@ static const struct bad {
     {"tests/models/tiny-qwen2 /nowhere/x --scheme int8 --calib none.txt", "cannot read", 3},
     {"tests/models/tiny-qwen2 /nowhere/x --scheme int8 --calib NOTICE --calib-length 100000",
      "is not in 1..", 2},
-    {"tests/models/tiny-qwen2 /nowhere/x --scheme int8", "/nowhere/x: cannot be made: No such", 3},
+    {"tests/models/tiny-qwen2 /proc/nowhere/x --scheme int8",
+     "/proc/nowhere: expected a folder that exists or can be made: No such", 3},
 };
 
 Test(quantize, bad_input_is_told_before_anything_is_computed)
