@@ -1,5 +1,7 @@
 #include "sim/hardware/memory_impl.h"
 
+#include <string.h>
+
 #define MIB (INT64_C(1) << 20)
 
 /* CUDA context, cuBLAS and driver heap: total less free memory of an empty process, measured on an
@@ -159,6 +161,14 @@ static int64_t vllm_activation(const struct bt_account *a)
     return peak;
 }
 
+/* Cards that drive displays: memory that other programs take while the engine looks at the card
+ * counts as the engine's. */
+static bool is_desktop_card(const struct bt_gpu *gpu)
+{
+    static const char brand[] = "GeForce";
+    return strncmp(gpu->product, brand, sizeof brand - 1) == 0;
+}
+
 static void vllm_overheads(const struct bt_account *a, struct bt_memory_plan *p)
 {
     const struct bt_stack_family *f = a->stack.family;
@@ -166,7 +176,8 @@ static void vllm_overheads(const struct bt_account *a, struct bt_memory_plan *p)
     p->draft_bytes = bt_account_draft(a);
     p->workspace_bytes = vllm_activation(a);
     if (f->reading != BT_VLLM_ALLOCATED) {
-        p->workspace_bytes += f->context_bytes + (a->o.tp > 1 ? f->rank_bytes : 0);
+        p->workspace_bytes += f->context_bytes + (a->o.tp > 1 ? f->rank_bytes : 0) +
+                              (is_desktop_card(a->o.gpu) ? f->desktop_bytes : 0);
     }
     if (f->graphs_inside) {
         double graphs = bt_stack_graphs(&a->stack, a->o.max_seqs);

@@ -139,9 +139,9 @@ static const struct bt_stack_family families[] = {
     },
     {
         VLLM_V1,
-        .name = "vLLM 0.14 to 0.19",
+        .name = "vLLM 0.14 to 0.16",
         .from = V(0, 14),
-        .until = V(0, 19),
+        .until = V(0, 16),
         .until_patch = ANY_PATCH,
         .mem_fraction = 0.90,
         .sampler_bytes_per_logit = 38,
@@ -151,8 +151,8 @@ static const struct bt_stack_family families[] = {
     },
     {
         VLLM_V1,
-        .name = "vLLM 0.20",
-        .from = V(0, 20),
+        .name = "vLLM 0.17 to 0.20",
+        .from = V(0, 17),
         .until = V(0, 20),
         .until_patch = ANY_PATCH,
         .mem_fraction = 0.90,
@@ -160,6 +160,7 @@ static const struct bt_stack_family families[] = {
         .sampler_fixed_bytes = 80 * MIB,
         .context_bytes = 205 * MIB,
         .rank_bytes = 256 * MIB,
+        .desktop_bytes = 400 * MIB,
         .inflight = 2,
     },
     {

@@ -48,6 +48,7 @@ struct bt_stack_family {
     int64_t sampler_fixed_bytes;
     int64_t context_bytes; /* what is not the framework's: context, libraries, kernels */
     int64_t rank_bytes;    /* the same that tensor parallelism adds */
+    int64_t desktop_bytes; /* the same on a GeForce card: what displays take meanwhile */
     bool all_reduce_keeps; /* inputs of all all-reduces of a pass stay allocated */
     bool graphs_inside;    /* CUDA graphs are estimated and taken from the pool */
     bool hybrid_groups;    /* sliding-window layers get block tables of their own */

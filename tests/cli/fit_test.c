@@ -98,7 +98,7 @@ Test(fit, llama_on_vllm_019_from_one_overhead_of_a_hundred_requests)
 }
 
 /* Another card, whose memory holds few of the requests at once: most wait a minute, and a hundred
- * and more are preempted. The pool is the derived one, 40,720 tokens for 41,408. */
+ * and more are preempted. The pool is the derived one, 41,648 tokens for 41,408. */
 Test(fit, llama_on_a_card_that_preempts_from_a_hundred_requests)
 {
     json_t *doc = program_json("fit " ADA_RUN COLUMNS ADA "--fit-first 100", 0);

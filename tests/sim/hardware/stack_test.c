@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct bt_gpu h100 = {.name = "h100-sxm",
@@ -74,8 +75,11 @@ Test(stack, versions_fall_into_families)
         {"vllm-0.8", "vLLM 0.8 to 0.13"},
         {"vllm-0.8-v0", "vLLM 0.7 to 0.10 (V0)"},
         {"vllm-0.8.5-v1", "vLLM 0.8 to 0.13"},
-        {"vllm-0.19", "vLLM 0.14 to 0.19"},
-        {"vllm-0.20.2", "vLLM 0.20"},
+        {"vllm-0.14.0", "vLLM 0.14 to 0.16"},
+        {"vllm-0.16", "vLLM 0.14 to 0.16"},
+        {"vllm-0.17", "vLLM 0.17 to 0.20"},
+        {"vllm-0.19", "vLLM 0.17 to 0.20"},
+        {"vllm-0.20.2", "vLLM 0.17 to 0.20"},
         {"vllm-0.29", "vLLM 0.21 to 0.30"},
         {"trtllm-0.9", "TensorRT-LLM before 1.0 (engines)"},
         {"trtllm-1.0", "TensorRT-LLM 1.0 to 1.4"},
@@ -235,6 +239,27 @@ Test(stack, sglang_leaves_activations_to_the_rest)
     o.mem_fraction = 0.9;
     int64_t more = account(&o).kv_pool_bytes;
     cr_expect_float_eq((double)(more - few) / (double)h100.usable_bytes, 0.1, 0.002);
+}
+
+/* 2,588 blocks, as the engine printed; a card of the same size without displays has more. */
+Test(stack, what_displays_take_counts_on_a_desktop_card)
+{
+    struct bt_gpu card = rtx4090;
+    struct bt_memory_opts o = {.arch = &llama31_8b,
+                               .gpu = &card,
+                               .stack = "vllm-0.19",
+                               .max_seqs = 256,
+                               .max_batched_tokens = 2048,
+                               .max_model_len = 32768};
+    int64_t headless = account(&o).kv_blocks_total;
+    (void)snprintf(card.product, sizeof card.product, "GeForce RTX 4090");
+    int64_t desktop = account(&o).kv_blocks_total;
+    cr_expect_eq(headless - desktop, 200, "400 MiB in blocks of 2 MiB");
+    cr_expect(desktop > 2588 - 26 && desktop < 2588 + 26, "%lld", (long long)desktop);
+    o.stack = "vllm-0.10";
+    int64_t sorting = account(&o).kv_blocks_total;
+    card.product[0] = '\0';
+    cr_expect_eq(account(&o).kv_blocks_total, sorting, "not seen before 0.17");
 }
 
 Test(stack, kv_heads_are_replicated_beyond_their_number)
