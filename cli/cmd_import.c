@@ -715,7 +715,7 @@ const struct bt_command bt_cmd_import = {
     .max_positional = 1024,
     .notes =
         "FORMAT is aiconfigurator, llmservingsim, vidur, frontier, vllm-bench or llama-bench.\n"
-        "All files are taken or none. A table takes the place of the shipped one of the same\n"
+        "All tables are taken or none. A table takes the place of the shipped one of the same\n"
         "card, stack, version and operation; importing a file again changes nothing.\n",
     .run = run,
 };
