@@ -87,6 +87,39 @@ void rig_serve(const struct bt_executor_opts *eo, struct rig_requests *r,
     x.ops->destroy(x.self);
 }
 
+void rig_small_chunks(struct bt_sched_opts *o)
+{
+    o->max_batched_tokens = 16;
+}
+
+void rig_whole_prompts(struct bt_sched_opts *o)
+{
+    o->chunked_prefill = false;
+}
+
+void rig_no_prefix_cache(struct bt_sched_opts *o)
+{
+    o->prefix_cache = false;
+}
+
+void rig_by_swap(struct bt_sched_opts *o)
+{
+    o->preempt = BT_PREEMPT_SWAP;
+}
+
+void rig_serve_in(const struct rig_way *w, const struct bt_model *m, struct rig_requests *r)
+{
+    struct bt_executor_opts eo = w->eo;
+    struct rig_outcome out;
+    eo.model = m;
+    rig_serve(&eo, r, w->tune, NULL, &out);
+    int64_t n = out.summary->preempt_recompute + out.summary->preempt_swap;
+    cr_expect(!w->preempts || n > 0, "%s: nothing was preempted", w->name);
+    cr_expect(w->tune != rig_by_swap || out.summary->preempt_swap > 0, "%s: nothing was swapped",
+              w->name);
+    free(out.summary);
+}
+
 int32_t *rig_answers(const struct rig_requests *r)
 {
     int32_t *copy = calloc((size_t)RIG_MAX_REQUESTS * RIG_MAX_LEN, sizeof *copy);

@@ -34,6 +34,23 @@ void rig_serve(const struct bt_executor_opts *eo, struct rig_requests *r,
                void (*tune)(struct bt_sched_opts *), struct bt_recording *recording,
                struct rig_outcome *out);
 
+/* A way of serving, in which answers must be those of any other way. */
+struct rig_way {
+    const char *name;
+    struct bt_executor_opts eo; /* but for the model */
+    void (*tune)(struct bt_sched_opts *);
+    bool preempts; /* must: the pool is small */
+};
+
+/* Serves in that way; that what it is to preempt is preempted, is checked. */
+void rig_serve_in(const struct rig_way *w, const struct bt_model *m, struct rig_requests *r);
+
+/* For rig_way.tune. */
+void rig_small_chunks(struct bt_sched_opts *o); /* 16 tokens a step */
+void rig_whole_prompts(struct bt_sched_opts *o);
+void rig_no_prefix_cache(struct bt_sched_opts *o);
+void rig_by_swap(struct bt_sched_opts *o);
+
 /* Copies the answers, so that another run can be compared with them. */
 int32_t *rig_answers(const struct rig_requests *r);
 

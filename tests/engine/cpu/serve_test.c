@@ -28,30 +28,10 @@ static void add_prompts(struct rig_requests *r)
     }
 }
 
-static void whole_prompts(struct bt_sched_opts *o)
-{
-    o->chunked_prefill = false;
-}
-
-static void small_chunks(struct bt_sched_opts *o)
-{
-    o->max_batched_tokens = 16;
-}
-
-static void no_prefix_cache(struct bt_sched_opts *o)
-{
-    o->prefix_cache = false;
-}
-
 static void all_apart(struct bt_sched_opts *o)
 {
     o->prefix_cache = false;
     o->max_batched_tokens = 8192;
-}
-
-static void by_swap(struct bt_sched_opts *o)
-{
-    o->preempt = BT_PREEMPT_SWAP;
 }
 
 static void static_batches(struct bt_sched_opts *o)
@@ -59,26 +39,19 @@ static void static_batches(struct bt_sched_opts *o)
     o->batching = BT_BATCHING_STATIC;
 }
 
-struct way {
-    const char *name;
-    struct bt_executor_opts eo;
-    void (*tune)(struct bt_sched_opts *);
-    bool preempts;
-};
-
-static const struct way ways[] = {
+static const struct rig_way ways[] = {
     {"one at a time", {.max_seqs = 1, .n_blocks = 64}, NULL, false},
     {"blocks of 8", {.max_seqs = 8, .n_blocks = 512, .block_tokens = 8}, NULL, false},
     {"blocks of 32", {.max_seqs = 8, .n_blocks = 128, .block_tokens = 32}, NULL, false},
     {"blocks of 7", {.max_seqs = 5, .n_blocks = 512, .block_tokens = 7}, NULL, false},
-    {"chunks of 16", {.max_seqs = 8, .n_blocks = 256}, small_chunks, false},
+    {"chunks of 16", {.max_seqs = 8, .n_blocks = 256}, rig_small_chunks, false},
     {"pieces of 5", {.max_seqs = 8, .n_blocks = 256, .max_rows = 5}, NULL, false},
-    {"whole prompts", {.max_seqs = 8, .n_blocks = 256}, whole_prompts, false},
+    {"whole prompts", {.max_seqs = 8, .n_blocks = 256}, rig_whole_prompts, false},
     {"static batches", {.max_seqs = 4, .n_blocks = 256}, static_batches, false},
-    {"no prefix cache", {.max_seqs = 8, .n_blocks = 256}, no_prefix_cache, false},
+    {"no prefix cache", {.max_seqs = 8, .n_blocks = 256}, rig_no_prefix_cache, false},
     {"two threads", {.max_seqs = 8, .n_blocks = 256, .n_threads = 2}, NULL, false},
     {"recompute", {.max_seqs = 12, .n_blocks = 30}, NULL, true},
-    {"swap", {.max_seqs = 12, .n_blocks = 30, .n_host_blocks = 200}, by_swap, true},
+    {"swap", {.max_seqs = 12, .n_blocks = 30, .n_host_blocks = 200}, rig_by_swap, true},
 };
 
 Test(cpu_serve, answers_do_not_depend_on_batch_blocks_chunks_sharing_swap_or_recompute)
@@ -93,15 +66,9 @@ Test(cpu_serve, answers_do_not_depend_on_batch_blocks_chunks_sharing_swap_or_rec
     free(out.summary);
     int32_t *want = rig_answers(&r);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        struct bt_executor_opts eo = ways[i].eo;
-        eo.model = &m;
-        rig_serve(&eo, &r, ways[i].tune, NULL, &out);
+        rig_serve_in(&ways[i], &m, &r);
         cr_expect_eq(rig_differs(&r, want), -1, "%s: request %d differs", ways[i].name,
                      rig_differs(&r, want));
-        int64_t n = out.summary->preempt_recompute + out.summary->preempt_swap;
-        cr_expect(!ways[i].preempts || n > 0, "%s: nothing was preempted", ways[i].name);
-        cr_expect(ways[i].tune != by_swap || out.summary->preempt_swap > 0);
-        free(out.summary);
     }
     free(want);
     rig_requests_fini(&r);
@@ -164,7 +131,7 @@ Test(cpu_serve, a_shared_prefix_takes_the_memory_that_arithmetic_says)
         }
         struct bt_executor_opts eo = {.model = &m, .max_seqs = SEQS, .n_blocks = 512};
         struct rig_outcome out;
-        rig_serve(&eo, &r, cache == 0 ? all_apart : whole_prompts, NULL, &out);
+        rig_serve(&eo, &r, cache == 0 ? all_apart : rig_whole_prompts, NULL, &out);
         peak[cache] = out.summary->kv_blocks_peak;
         hits[cache] = out.summary->prefix_hit_fraction;
         free(out.summary);
@@ -295,7 +262,7 @@ Test(cpu_serve, narrow_kv_is_as_independent_of_the_schedule)
         eo.max_seqs = 8;
         eo.n_blocks = 30;
         eo.n_host_blocks = 100;
-        rig_serve(&eo, &r, by_swap, NULL, &out);
+        rig_serve(&eo, &r, rig_by_swap, NULL, &out);
         cr_assert_gt(out.summary->preempt_swap, 0);
         cr_assert_eq(rig_differs(&r, want), -1, "kind %zu", i);
         free(out.summary);

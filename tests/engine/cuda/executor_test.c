@@ -76,39 +76,12 @@ static struct verdict judge(const struct bt_model *m, const struct rig_requests 
     return v;
 }
 
-static void small_chunks(struct bt_sched_opts *o)
-{
-    o->max_batched_tokens = 16;
-}
-
-static void whole_prompts(struct bt_sched_opts *o)
-{
-    o->chunked_prefill = false;
-}
-
-static void no_prefix_cache(struct bt_sched_opts *o)
-{
-    o->prefix_cache = false;
-}
-
 static void one_in_flight(struct bt_sched_opts *o)
 {
     o->inflight_max = 1;
 }
 
-static void by_swap(struct bt_sched_opts *o)
-{
-    o->preempt = BT_PREEMPT_SWAP;
-}
-
-struct way {
-    const char *name;
-    struct bt_executor_opts eo;
-    void (*tune)(struct bt_sched_opts *);
-    bool preempts;
-};
-
-static const struct way ways[] = {
+static const struct rig_way ways[] = {
     {"all together", {.max_seqs = N, .n_blocks = 256}, NULL, false},
     {"eager", {.max_seqs = N, .n_blocks = 256, .eager = true}, NULL, false},
     {"unfused", {.max_seqs = N, .n_blocks = 256, .unfused = true}, NULL, false},
@@ -117,28 +90,25 @@ static const struct way ways[] = {
     {"one at a time", {.max_seqs = 1, .n_blocks = 64}, NULL, false},
     {"blocks of 8", {.max_seqs = 8, .n_blocks = 512, .block_tokens = 8}, NULL, false},
     {"blocks of 32", {.max_seqs = 8, .n_blocks = 128, .block_tokens = 32}, NULL, false},
-    {"chunks of 16", {.max_seqs = 8, .n_blocks = 256}, small_chunks, false},
+    {"chunks of 16", {.max_seqs = 8, .n_blocks = 256}, rig_small_chunks, false},
     {"pieces of 24", {.max_seqs = 8, .n_blocks = 256, .max_rows = 24}, NULL, false},
-    {"whole prompts", {.max_seqs = 8, .n_blocks = 256}, whole_prompts, false},
-    {"no prefix cache", {.max_seqs = 8, .n_blocks = 256}, no_prefix_cache, false},
+    {"whole prompts", {.max_seqs = 8, .n_blocks = 256}, rig_whole_prompts, false},
+    {"no prefix cache", {.max_seqs = 8, .n_blocks = 256}, rig_no_prefix_cache, false},
     {"recompute", {.max_seqs = 12, .n_blocks = 30}, NULL, true},
-    {"swap", {.max_seqs = 12, .n_blocks = 30, .n_host_blocks = 200}, by_swap, true},
+    {"swap", {.max_seqs = 12, .n_blocks = 30, .n_host_blocks = 200}, rig_by_swap, true},
     {"slow swap",
      {.max_seqs = 12, .n_blocks = 30, .n_host_blocks = 200, .pcie_bytes_per_s = 20000000},
-     by_swap,
+     rig_by_swap,
      true},
     {"fp16", {.max_seqs = N, .n_blocks = 256, .compute = BT_ACT_FP16}, NULL, false},
     {"int8 KV", {.max_seqs = N, .n_blocks = 256, .kv = BT_KV_INT8}, NULL, false},
 };
 
 /* Serves in one way; the answers are near the reference's. */
-static void check_way(const struct way *w, const struct bt_model *m, struct rig_requests *r,
+static void check_way(const struct rig_way *w, const struct bt_model *m, struct rig_requests *r,
                       double gap, double others)
 {
-    struct bt_executor_opts eo = w->eo;
-    struct rig_outcome out;
-    eo.model = m;
-    rig_serve(&eo, r, w->tune, NULL, &out);
+    rig_serve_in(w, m, r);
     struct verdict v = judge(m, r);
     printf("%-24s %-16s worst gap %.3f, %d of %d tokens another\n", m->config.arch.name, w->name,
            v.worst_gap, v.n_other, v.n);
@@ -146,10 +116,6 @@ static void check_way(const struct way *w, const struct bt_model *m, struct rig_
                   w->name, v.worst_gap);
     cr_expect_leq(v.n_other, others * v.n, "%s: %s: %d of %d tokens", m->config.arch.name, w->name,
                   v.n_other, v.n);
-    int64_t n = out.summary->preempt_recompute + out.summary->preempt_swap;
-    cr_expect(!w->preempts || n > 0, "%s: nothing was preempted", w->name);
-    cr_expect(w->tune != by_swap || out.summary->preempt_swap > 0, "%s", w->name);
-    free(out.summary);
 }
 
 Test(cuda_executor, tokens_are_the_references_however_they_are_served)
@@ -196,7 +162,7 @@ Test(cuda_executor, other_models_and_weights)
         rig_load(&m, at_hand(cases[i].name), &cases[i].opts);
         struct rig_requests r = {0};
         add_prompts(&r, m.config.arch.vocab);
-        struct way w = {.eo = {.max_seqs = 5, .n_blocks = 256}};
+        struct rig_way w = {.eo = {.max_seqs = 5, .n_blocks = 256}};
         w.name = bt_weight_format_name(cases[i].opts.weights);
         check_way(&w, &m, &r, cases[i].gap, cases[i].others);
         rig_requests_fini(&r);
@@ -217,7 +183,7 @@ Test(cuda_executor, speculation_gives_the_targets_tokens)
     bool heads = access(dir, R_OK) == 0;
     cr_assert(!heads || bt_medusa_load(&medusa, dir, m.config.arch.hidden, &err) == BT_OK, "%s",
               err.msg);
-    const struct way spec[] = {
+    const struct rig_way spec[] = {
         {"draft, k=4", {.draft = &draft, .spec_k = 4, .max_seqs = 6, .n_blocks = 256}, NULL, false},
         {"draft, k=1", {.draft = &draft, .spec_k = 1, .max_seqs = 1, .n_blocks = 256}, NULL, false},
         {"draft, recompute",
@@ -226,12 +192,12 @@ Test(cuda_executor, speculation_gives_the_targets_tokens)
          true},
         {"draft, swap",
          {.draft = &draft, .spec_k = 3, .max_seqs = 12, .n_blocks = 32, .n_host_blocks = 200},
-         by_swap,
+         rig_by_swap,
          true},
         {"own layer", {.self_layers = 1, .spec_k = 2, .max_seqs = 6, .n_blocks = 256}, NULL, false},
         {"medusa",
          {.medusa = &medusa, .spec_k = 3, .max_seqs = 6, .n_blocks = 256},
-         small_chunks,
+         rig_small_chunks,
          false},
     };
     struct rig_requests r = {0};
