@@ -260,17 +260,6 @@ enum bt_code bt_catalog_kv_kernel(const struct bt_catalog *c, const char *stack,
     return no_rule(&c->kv, stack, err);
 }
 
-int32_t bt_catalog_n_accuracy(const struct bt_catalog *c)
-{
-    return c->n_accuracy;
-}
-
-const struct bt_published_accuracy *bt_catalog_accuracy_at(const struct bt_catalog *c, int32_t i)
-{
-    BT_ASSERT(i >= 0 && i < c->n_accuracy);
-    return &c->accuracy[i];
-}
-
 static bool is_ordinary_method(const char *method)
 {
     static const char *const names[] = {"rtn", "gptq", "awq", "smoothquant", "int8"};
@@ -332,11 +321,6 @@ static int32_t distinct(const struct bt_catalog *c, bool term, const char **out,
         }
     }
     return n;
-}
-
-int32_t bt_catalog_providers(const struct bt_catalog *c, const char **out, int32_t max)
-{
-    return distinct(c, false, out, max);
 }
 
 /* The catalog's own spelling of a provider or term. */

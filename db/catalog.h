@@ -83,9 +83,6 @@ const struct bt_catalog_gpu *bt_catalog_gpu_at(const struct bt_catalog *c, int32
 const struct bt_catalog_model *bt_catalog_model_at(const struct bt_catalog *c, int32_t i);
 const struct bt_price *bt_catalog_price_at(const struct bt_catalog *c, int32_t i);
 
-int32_t bt_catalog_n_accuracy(const struct bt_catalog *c);
-const struct bt_published_accuracy *bt_catalog_accuracy_at(const struct bt_catalog *c, int32_t i);
-
 /* The largest loss in percentage points that was published for exactly these formats (none of them
  * the default) on this model with a calibrated or plain method (rtn, gptq, awq, smoothquant, int8):
  * the row, or NULL when nobody published one in percent. Nothing is borrowed from other formats or
@@ -149,9 +146,6 @@ double bt_price_list_get(const struct bt_price_list *p, const char *gpu);
 
 /* The row behind it; NULL when unpriced or the user's own. */
 const struct bt_price *bt_price_list_row(const struct bt_price_list *p, const char *gpu);
-
-/* Distinct providers in the order of the file; returns how many were written (at most max). */
-int32_t bt_catalog_providers(const struct bt_catalog *c, const char **out, int32_t max);
 
 #ifdef __cplusplus
 }

@@ -399,9 +399,6 @@ BT_NODISCARD enum bt_code bt_store_export(struct bt_store *s, const char *table,
                                           enum bt_export_format format, FILE *out,
                                           struct bt_error *err);
 
-/* Tables that can be read and exported, ended by NULL. */
-const char *const *bt_store_tables(void);
-
 /* Checks the file: SQLite's own integrity, foreign keys, schema version, hashes of scenario texts,
  * runs that never ended, counts of kept requests. Rows: section "problem", check, detail. *n is how
  * many; a run cut off is reported (section "notice") and is no problem. */

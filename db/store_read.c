@@ -27,11 +27,6 @@ static const char *const table_names[] = {
         NULL,
 };
 
-const char *const *bt_store_tables(void)
-{
-    return table_names;
-}
-
 /* ---- rows to callers ---- */
 
 struct reader {

@@ -19,13 +19,7 @@ extern "C" {
 /* Groups of inputs that a cut may leave: smaller ones would cost more in scales than they save. */
 enum { BT_SHARD_MIN_GROUP = 16 };
 
-/* Whether the matrix's inputs are shared out, and its outputs add up. */
-static inline bool bt_shard_adds(enum bt_linear_id id)
-{
-    return id == BT_LINEAR_O || id == BT_LINEAR_DOWN;
-}
-
-/* Which outputs, or inputs where bt_shard_adds, a rank has: from .. from + n - 1. */
+/* Which outputs, or inputs of o and down, a rank has: from .. from + n - 1. */
 struct bt_shard_range {
     int32_t from, n;
 };

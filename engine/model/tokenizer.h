@@ -27,7 +27,6 @@ extern "C" {
 enum {
     BT_TOK_MAX_IDS = 1 << 22,        /* largest id + 1; published vocabularies end near 2^18 */
     BT_TOK_MAX_TEXT_BYTES = 1 << 30, /* one call of encode; symbol positions are int32 */
-    BT_TOK_MAX_STOPS = 16,           /* ids that end a generation */
 };
 
 struct bt_tokenizer;

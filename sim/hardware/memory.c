@@ -17,11 +17,6 @@ static int64_t blocks_for_tokens(int64_t tokens, int64_t block_tokens)
     return (tokens + block_tokens - 1) / block_tokens;
 }
 
-const char *const *bt_memory_stacks(void)
-{
-    return bt_stack_names();
-}
-
 static const struct bt_account_ops *ops_of(enum bt_stack_engine engine)
 {
     switch (engine) {

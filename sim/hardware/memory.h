@@ -149,9 +149,6 @@ BT_NODISCARD enum bt_code bt_memory_account(const struct bt_memory_opts *opts,
 /* The parts of a plan; their sum is usable_bytes unless it does not fit or the pool was given. */
 void bt_memory_parts(const struct bt_memory_plan *plan, struct bt_memory_part out[BT_MEMORY_PARTS]);
 
-/* Stacks that can be accounted for, ended by NULL. */
-const char *const *bt_memory_stacks(void);
-
 #ifdef __cplusplus
 }
 #endif

@@ -103,7 +103,6 @@ BT_NODISCARD enum bt_code bt_trace_reader_next(struct bt_trace_reader *r, struct
 
 /* What the file turned out to be. */
 enum bt_trace_format bt_trace_reader_format(const struct bt_trace_reader *r);
-enum bt_time_unit bt_trace_reader_unit(const struct bt_trace_reader *r);
 bool bt_trace_reader_has_measured(const struct bt_trace_reader *r);
 int32_t bt_trace_reader_n_sessions(const struct bt_trace_reader *r); /* so far */
 

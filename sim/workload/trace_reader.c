@@ -690,12 +690,6 @@ enum bt_trace_format bt_trace_reader_format(const struct bt_trace_reader *r)
     return r->format;
 }
 
-enum bt_time_unit bt_trace_reader_unit(const struct bt_trace_reader *r)
-{
-    const struct bt_column *role = r->columns.role;
-    return role[BT_ROLE_TIMESTAMP].given ? role[BT_ROLE_TIMESTAMP].unit : role[BT_ROLE_FINISH].unit;
-}
-
 bool bt_trace_reader_has_measured(const struct bt_trace_reader *r)
 {
     const struct bt_column *role = r->columns.role;
