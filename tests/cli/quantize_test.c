@@ -60,7 +60,7 @@ Test(quantize, calibrated_int4_loses_less_than_rounding)
     cr_expect_lt(int8, 0.05 * rtn, "int8 %g, rtn %g", int8, rtn);
     cr_expect_lt(gptq, 0.9 * rtn, "gptq %g, rtn %g", gptq, rtn);
     cr_expect_lt(awq, rtn, "awq %g, rtn %g", awq, rtn);
-    char line[LINE];
+    char line[LINE + 16];
     (void)snprintf(line, sizeof line, "rm -r '%s'", out);
     cr_expect_eq(system(line), 0);
 }
