@@ -131,6 +131,12 @@ static bool is_cluster(enum kernel k)
     return k == KERNEL_CLUSTER_1 || k == KERNEL_CLUSTER_2;
 }
 
+/* Outputs of a tile of linear_tiles; 0: another kernel. */
+static int32_t tile_outputs(enum kernel k)
+{
+    return k == KERNEL_TILES_160 ? 160 : k == KERNEL_TILES_256 ? 256 : 0;
+}
+
 static bool can_run(const struct bt_cuda_gemm *g, enum kernel k, const struct bt_cuda_linear *l,
                     int32_t m)
 {
@@ -152,6 +158,9 @@ static bool can_run(const struct bt_cuda_gemm *g, enum kernel k, const struct bt
     case KERNEL_CLUSTER_2:
         return linear_wgmma(l, g->bf16, wgmma_halves(k), is_cluster(k), NULL, m, y, &g->place, true,
                             0);
+    case KERNEL_TILES_160:
+    case KERNEL_TILES_256:
+        return linear_tiles(l, g->bf16, tile_outputs(k), NULL, NULL, m, y, &g->place, true, 0);
     case KERNELS:
         break;
     }
@@ -168,6 +177,9 @@ static enum kernel by_rule(const struct bt_cuda_gemm *g, const struct bt_cuda_li
     }
     if (m <= up_to && can_run(g, k, l, m)) {
         return k;
+    }
+    if (m > 256 && l->int8_x && can_run(g, KERNEL_TILES_160, l, m)) {
+        return KERNEL_TILES_160;
     }
     return m <= 16 && can_run(g, KERNEL_GENERAL, l, m) ? KERNEL_GENERAL : KERNEL_CUBLAS;
 }
@@ -339,6 +351,14 @@ static enum bt_code run_kernel(struct bt_cuda_gemm *g, enum kernel k, const stru
         BT_CUDA_TRY(cudaGetLastError(), err);
         return BT_OK;
     }
+    if (tile_outputs(k) > 0) {
+        const void *x = j->l->int8_x ? (const void *)j->x8 : j->x16;
+        bool done = linear_tiles(j->l, g->bf16, tile_outputs(k), x, j->x_scale, j->m, j->y,
+                                 &g->place, false, j->stream);
+        BT_ASSERT(done);
+        BT_CUDA_TRY(cudaGetLastError(), err);
+        return BT_OK;
+    }
     if (k == KERNEL_GENERAL) {
         linear_general_int8(j->l, j->x8, j->x_scale, j->m, j->y, j->stream);
     } else if (j->l->int8_x) {
@@ -396,6 +416,10 @@ const char *bt_cuda_linear_kernel_name(const struct bt_cuda_gemm *g, int32_t ker
         return "cluster-128";
     case KERNEL_CLUSTER_2:
         return "cluster-256";
+    case KERNEL_TILES_160:
+        return "tiles-256x160";
+    case KERNEL_TILES_256:
+        return "tiles-128x256";
     case KERNELS:
         break;
     }
@@ -559,9 +583,10 @@ static enum bt_code tune_shape(struct bt_cuda_gemm *g, struct bench *b, struct s
             }
         }
         /* What is far behind at m does not win at 2 m; but for cuBLAS on expanded weights, whose
-         * expansion costs the same at every m. */
+         * expansion costs the same at every m, and for kernels of whole tiles. */
         for (int32_t k = 0; k < KERNELS; k++) {
-            hopeless[k] = hopeless[k] || (k != KERNEL_CUBLAS && us[k] > 3.0f * best);
+            bool may_win = k == KERNEL_CUBLAS || tile_outputs((enum kernel)k) > 0;
+            hopeless[k] = hopeless[k] || (!may_win && us[k] > 3.0f * best);
         }
         s->choice[i] = last;
         s->us[i] = best;

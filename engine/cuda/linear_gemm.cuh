@@ -29,6 +29,8 @@ enum kernel {
     KERNEL_WGMMA_2,
     KERNEL_CLUSTER_1, /* by clusters */
     KERNEL_CLUSTER_2,
+    KERNEL_TILES_160, /* linear_tiles with so many outputs */
+    KERNEL_TILES_256,
     KERNELS,
 };
 

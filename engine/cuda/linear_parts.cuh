@@ -128,6 +128,13 @@ bool linear_wgmma(const struct bt_cuda_linear *l, bool bf16, int32_t halves, boo
                   const void *x, int32_t m, struct linear_y y, const struct linear_skinny_place *at,
                   bool dry, cudaStream_t stream);
 
+/* The product for many rows on Hopper, weights and x of the same type: 16-bit, or INT8 with a scale
+ * a row (linear_tiles.cu), in tiles of 256 tokens x 160 `outputs` or 128 x 256. x_scale as in
+ * linear_skinny. False: the layer or the GPU is another. */
+bool linear_tiles(const struct bt_cuda_linear *l, bool bf16, int32_t outputs, const void *x,
+                  const float *x_scale, int32_t m, struct linear_y y,
+                  const struct linear_skinny_place *at, bool dry, cudaStream_t stream);
+
 /* Numbers from a counter-based generator: 16-bit uniform in (-bound, bound), bytes uniform in
  * -127 .. 127, or two 4-bit numbers a byte, -7 .. 7, of variance 17.5. */
 void linear_random_16(void *dst, int64_t n, bool bf16, float bound, uint64_t seed,

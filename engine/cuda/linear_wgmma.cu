@@ -13,10 +13,10 @@
  * Tokens 8 .. 128 a tile: few rows are bound by memory, many by the tensor cores, x being read from
  * L2 once for every 128 HALVES rows of weights.
  */
+#include "engine/cuda/linear_hopper.cuh"
 #include "engine/cuda/linear_skinny.cuh"
 
-#include <cudaTypedefs.h>
-
+using namespace hopper;
 using namespace skinny;
 
 namespace
@@ -116,39 +116,6 @@ __device__ __forceinline__ void product(float (&d)[NT * 4], uint32_t a0, uint32_
     }
 }
 
-/* Rows of 128 bytes, one a token, swizzled in groups of 8. */
-__device__ __forceinline__ uint64_t describe(uint32_t at)
-{
-    return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 |
-           (uint64_t)1 << 62;
-}
-
-__device__ __forceinline__ void wgmma_fence()
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void wgmma_commit()
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-template <int LEFT> __device__ __forceinline__ void wgmma_wait()
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
-}
-
-/* Keep the compiler from moving what makes or uses a register over this point. */
-__device__ __forceinline__ void pin(uint32_t &v)
-{
-    asm volatile("" : "+r"(v)::"memory");
-}
-
-__device__ __forceinline__ void pin(float &v)
-{
-    asm volatile("" : "+f"(v)::"memory");
-}
-
 /* Starts sum = w x for one block of weights, 64 rows x 128 inputs. */
 template <class T, int NT>
 __device__ __forceinline__ void start(float (&sum)[NT * 4], uint32_t w, uint32_t x,
@@ -190,60 +157,7 @@ __device__ __forceinline__ void add_scaled(float (&acc)[NT * 4], float (&sum)[NT
     }
 }
 
-/* ---- barriers and the copy engine ---- */
-
-__device__ __forceinline__ void barrier_init(uint32_t barrier, int32_t arrivals)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
-                 : "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-                 : "memory");
-}
-
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
-{
-    asm volatile("{ .reg .pred done;\n"
-                 "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again; }" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
-}
-
-__device__ __forceinline__ void bulk_copy(uint32_t dst, const void *src, int32_t bytes,
-                                          uint32_t barrier, uint64_t policy)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(dst),
-                 "l"(src), "r"(bytes), "r"(barrier), "l"(policy)
-                 : "memory");
-}
-
-__device__ __forceinline__ void tensor_copy(uint32_t dst, const CUtensorMap *map, int32_t k,
-                                            int32_t token, uint32_t barrier)
-{
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%2, %3}], [%4];" ::"r"(dst),
-                 "l"(map), "r"(k), "r"(token), "r"(barrier)
-                 : "memory");
-}
-
 /* ---- clusters ---- */
-
-__device__ __forceinline__ void cluster_sync()
-{
-    asm volatile("barrier.cluster.arrive.release.aligned;\n"
-                 "barrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
-}
 
 /* Shared memory of the cluster's block `rank` at this block's address `at`. */
 __device__ __forceinline__ uint4 load_remote(uint32_t at, int32_t rank)
@@ -530,33 +444,6 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
 
 /* ---- launching ---- */
 
-/* The driver's function that makes tensor maps; NULL where there is none. */
-PFN_cuTensorMapEncodeTiled_v12000 find_encode()
-{
-    void *found = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    cudaError_t rc = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
-                                                      cudaEnableDefault, &result);
-    return rc == cudaSuccess && result == cudaDriverEntryPointSuccess
-               ? (PFN_cuTensorMapEncodeTiled_v12000)found
-               : nullptr;
-}
-
-/* x [m, K] in boxes of 64 inputs x `tokens`; false when the driver refuses. */
-bool map_x(const args &p, int32_t tokens, CUtensorMap *map)
-{
-    static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encode();
-    const cuuint64_t sizes[2] = {(cuuint64_t)p.n_in, (cuuint64_t)p.m};
-    const cuuint64_t strides[1] = {(cuuint64_t)p.n_in * 2};
-    const cuuint32_t box[2] = {64, (cuuint32_t)tokens};
-    const cuuint32_t apart[2] = {1, 1};
-    return encode != nullptr &&
-           encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, (void *)p.x, sizes, strides, box, apart,
-                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 template <class T, int NT, int HALVES>
 bool launch_wgmma(args p, const struct linear_skinny_place &at, bool cluster, bool dry,
                   cudaStream_t stream)
@@ -592,7 +479,7 @@ bool launch_wgmma(args p, const struct linear_skinny_place &at, bool cluster, bo
         return true;
     }
     CUtensorMap x_map;
-    if (!map_x(p, NT * 8, &x_map)) {
+    if (!map_rows(p.x, p.m, p.n_in, 2, NT * 8, &x_map)) {
         return false;
     }
     p.partial = (uint4 *)at.partial;

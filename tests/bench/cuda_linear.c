@@ -6,9 +6,10 @@
  * measured ceilings; off is the relative distance to the first kernel's result.
  *
  *   cuda_linear [WEIGHTS ...]       of bf16, w8a8, w8a16, w4a16, w4a8; default: all
- *   cuda_linear once                instead, one launch of each of our kernels on a small layer:
- * for compute-sanitizer cuda_linear tune [WEIGHTS ...]  instead, how long the choice of kernels
- * takes for the 13B, and what is chosen
+ *   cuda_linear once                instead, one launch of each of our kernels on a small layer,
+ *                                   for compute-sanitizer
+ *   cuda_linear tune [WEIGHTS ...]  instead, how long the choice of kernels takes for the 13B, and
+ *                                   what is chosen
  */
 #include "engine/cuda/linear.h"
 
@@ -172,8 +173,9 @@ static void time_layer(struct bench *b, const struct layer *l, const struct kind
         int is_first = 1;
         for (int32_t kernel = 0; kernel < bt_cuda_linear_kernels(); kernel++) {
             const char *name = bt_cuda_linear_kernel_name(b->gemm, kernel, w, m);
-            /* What is hopeless there: our own kernels for thousands of rows, the general one. */
-            if (name == NULL || (m > 256 && kernel > 0) || strcmp(name, "general") == 0) {
+            /* What is hopeless there: kernels for few rows with thousands, the general one. */
+            int few = kernel > 0 && strncmp(name == NULL ? "" : name, "tiles", 5) != 0;
+            if (name == NULL || (m > 256 && few) || strcmp(name, "general") == 0) {
                 continue;
             }
             double off = m <= 128 ? compare(b, kernel, m, l->n, is_first) : 0.0;
