@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_MAX = 256, TEXT_BYTES = 64, NOT_FITTED = -1 };
+enum { ROWS_MAX = 256, TEXT_BYTES = 64, NOT_FITTED = -1, CACHED_STEPS = 7 };
 
 /* How a collection drives its servers. */
 struct protocol {
@@ -69,6 +69,7 @@ struct row {
     const char *model;
     const struct protocol *protocol;
     int64_t input, output, users, tp;
+    double cached;           /* share of a prompt that the prefix cache holds; 0: no cache */
     double ttft_ms, tpot_ms; /* measured */
     double sim_ttft_ms, sim_tpot_ms;
     char left_out[160]; /* why; "": scored */
@@ -160,11 +161,11 @@ static enum bt_code deploy_of(struct report *r, struct row *row, struct bt_deplo
     c.weights = BT_WEIGHT_FP8;
     c.kv_dtype = row->protocol->kv;
     c.max_model_len = (int32_t)(row->input + row->output + 256);
-    c.prefix_cache = false;
+    c.prefix_cache = row->cached > 0;
     const struct bt_config_field *inflight = bt_config_find("batching.inflight");
     BT_TRY(bt_config_set(&c, inflight, "2", NULL, err));
     const struct bt_config_field *prefix = bt_config_find("prefix_cache");
-    BT_TRY(bt_config_set(&c, prefix, "off", NULL, err));
+    BT_TRY(bt_config_set(&c, prefix, c.prefix_cache ? "on" : "off", NULL, err));
     return bt_deploy_init(d, &c, &model->arch, NULL, &gpu->gpu, r->library, err);
 }
 
@@ -241,6 +242,12 @@ static enum bt_code serve(struct report *r, struct row *row, const struct bt_fit
                    .min = floor((double)row->output * low),
                    .max = (double)row->output},
     };
+    struct bt_prefix_spec known = {
+        .weight = 1, .tokens = (int32_t)floor((double)row->input * low * row->cached)};
+    if (row->cached > 0) {
+        w.prefixes = &known;
+        w.n_prefixes = 1;
+    }
     struct bt_source *source = NULL;
     code = bt_source_create(&w, 1, &source, err);
     if (code == BT_OK) {
@@ -478,6 +485,44 @@ static enum bt_code fit_sglang(struct report *r, struct bt_error *err)
     return BT_OK;
 }
 
+/* ---- rows whose prompts cannot all have been computed ---- */
+
+/* Share of the prompts' tokens that TPOT says were found in the cache. */
+static enum bt_code find_cached(struct report *r, struct row *row, struct bt_error *err)
+{
+    double low = 0;
+    double high = 1;
+    for (int32_t i = 0; i < CACHED_STEPS; i++) {
+        row->cached = (low + high) / 2;
+        BT_TRY(serve(r, row, NULL, err));
+        if (row->sim_tpot_ms > row->tpot_ms) {
+            low = row->cached;
+        } else {
+            high = row->cached;
+        }
+    }
+    return BT_OK;
+}
+
+static enum bt_code print_cached(struct report *r, struct bt_error *err)
+{
+    (void)printf("\n| tp | in | out | users | TPOT ms | cached, for that TPOT | TTFT ms | "
+                 "predicted, with that cached | |\n| --: | --: | --: | --: | --: | --: | --: | --: "
+                 "| --: |\n");
+    for (int32_t i = 0; i < r->n; i++) {
+        if (r->rows[i].protocol != &steady_state) {
+            continue;
+        }
+        struct row w = r->rows[i];
+        BT_TRY(find_cached(r, &w, err));
+        (void)printf("| %lld | %lld | %lld | %lld | %.2f | %.2f | %.0f | %.0f | %+.0f%% |\n",
+                     (long long)w.tp, (long long)w.input, (long long)w.output, (long long)w.users,
+                     w.tpot_ms, w.cached, w.ttft_ms, w.sim_ttft_ms,
+                     100 * (w.sim_ttft_ms / w.ttft_ms - 1));
+    }
+    return BT_OK;
+}
+
 static bool is_accepted(const struct report *r)
 {
     const double most_tpot = 0.10;
@@ -497,7 +542,7 @@ int main(int argc, char **argv)
     }
     print_scores(r);
     print_rows(r);
-    if (users == 0 && fit_sglang(r, &err) != BT_OK) {
+    if (users == 0 && (fit_sglang(r, &err) != BT_OK || print_cached(r, &err) != BT_OK)) {
         (void)fprintf(stderr, "silicon_report: %s\n", err.msg);
         return 1;
     }
