@@ -293,6 +293,19 @@ static bool note_seq(struct bt_cuda_executor *e, const struct bt_plan_seq *ps)
     return failed;
 }
 
+/* The target's pass over all sequences of a plan. */
+static struct bt_cuda_pass target_pass(struct bt_cuda_executor *e, const struct bt_step_plan *plan,
+                                       struct bt_cuda_part *parts)
+{
+    return (struct bt_cuda_pass){.kind = BT_PASS_TARGET,
+                                 .decoder = &e->target_decoder,
+                                 .n_layers = e->target.arch.n_layers,
+                                 .plan = plan,
+                                 .n_seqs = plan->n_seqs,
+                                 .parts = parts,
+                                 .decodes = plan->n_prefill_tokens == 0};
+}
+
 static enum bt_code run_target(struct bt_cuda_executor *e, struct bt_cuda_flight *f,
                                const struct bt_step_plan *plan, struct bt_error *err)
 {
@@ -302,13 +315,7 @@ static enum bt_code run_target(struct bt_cuda_executor *e, struct bt_cuda_flight
         e->parts[i] = (struct bt_cuda_part){
             .from = ps->ctx, .to = ps->ctx + ps->n_tokens, .n_want = emits ? 1 + ps->k_spec : 0};
     }
-    struct bt_cuda_pass p = {.kind = BT_PASS_TARGET,
-                             .decoder = &e->target_decoder,
-                             .n_layers = e->target.arch.n_layers,
-                             .plan = plan,
-                             .n_seqs = plan->n_seqs,
-                             .parts = e->parts,
-                             .decodes = plan->n_prefill_tokens == 0};
+    struct bt_cuda_pass p = target_pass(e, plan, e->parts);
     return bt_cuda_pass_run(e, f, &p, err);
 }
 
@@ -629,13 +636,7 @@ enum bt_code bt_cuda_executor_time_part(const struct bt_executor *x,
         const struct bt_plan_seq *ps = &plan->seqs[i];
         e->parts[i] = (struct bt_cuda_part){ps->ctx, ps->ctx + ps->n_tokens, 1 + ps->k_spec};
     }
-    struct bt_cuda_pass p = {.kind = BT_PASS_TARGET,
-                             .decoder = &e->target_decoder,
-                             .n_layers = e->target.arch.n_layers,
-                             .plan = plan,
-                             .n_seqs = plan->n_seqs,
-                             .parts = e->parts,
-                             .decodes = plan->n_prefill_tokens == 0};
+    struct bt_cuda_pass p = target_pass(e, plan, e->parts);
     return bt_cuda_pass_time(e, f, &p, part, n_repeats, ns, err);
 }
 
@@ -648,12 +649,8 @@ enum bt_code bt_cuda_executor_logits(const struct bt_executor *x, const struct b
     BT_ASSERT(plan->n_seqs == 1 && ps->n_tokens <= e->work.max_rows);
     BT_TRY(bt_cuda_upload_blocks(e, f, plan, 0, 1, err));
     struct bt_cuda_part part = {.from = ps->ctx, .to = ps->ctx + ps->n_tokens};
-    struct bt_cuda_pass p = {.kind = BT_PASS_TARGET,
-                             .decoder = &e->target_decoder,
-                             .n_layers = e->target.arch.n_layers,
-                             .plan = plan,
-                             .n_seqs = 1,
-                             .parts = &part};
+    struct bt_cuda_pass p = target_pass(e, plan, &part);
+    p.decodes = false; /* no graph: scoring runs a size once */
     BT_TRY(bt_cuda_pass_run(e, f, &p, err));
     size_t hidden = (size_t)e->target.arch.hidden;
     size_t vocab = (size_t)e->target.arch.vocab;

@@ -28,28 +28,27 @@ struct shape {
     bool graph;
 };
 
+/* The next n words. */
+static int32_t take(int32_t *at, int32_t n)
+{
+    int32_t first = *at;
+    *at += n;
+    return first;
+}
+
 static struct bt_cuda_meta layout_of(const struct bt_cuda_pass *p, const struct shape *s)
 {
     struct bt_cuda_meta m = {0};
     int32_t at = s->n_segments * CHOICE_WORDS; /* first: they hold 64-bit numbers */
-    m.ids = at;
-    at += s->n_rows;
-    m.source = at;
-    at += s->n_rows;
-    m.position = at;
-    at += s->n_rows;
-    m.segment = at;
-    at += s->n_rows;
-    m.first_row = at;
-    at += s->n_segments + 1;
-    m.pos0 = at;
-    at += s->n_segments;
-    m.kv_class = at;
-    at += s->n_segments;
-    m.slot = at;
-    at += s->n_segments;
-    m.want = at;
-    at += s->n_wanted;
+    m.ids = take(&at, s->n_rows);
+    m.source = take(&at, s->n_rows);
+    m.position = take(&at, s->n_rows);
+    m.segment = take(&at, s->n_rows);
+    m.first_row = take(&at, s->n_segments + 1);
+    m.pos0 = take(&at, s->n_segments);
+    m.kv_class = take(&at, s->n_segments);
+    m.slot = take(&at, s->n_segments);
+    m.want = take(&at, s->n_wanted);
     m.plan = (at + 3) / 4 * 4; /* read in vectors */
     m.n_words = m.plan + bt_cuda_attn_plan_words(p->decoder->attn, s->n_rows, s->n_segments);
     return m;
