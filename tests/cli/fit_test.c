@@ -295,24 +295,16 @@ Test(fit, reads_vllm_bench_serve)
     json_decref(doc);
 }
 
-static void expect_refused(const char *args, int status, const char *message)
-{
-    struct outcome o = program_run(args);
-    cr_expect_eq(o.status, status, "%s: %d", args, o.status);
-    cr_expect_not_null(strstr(o.err, message), "%s:\n%s\nwithout \"%s\"", args, o.err, message);
-    cr_expect_eq(o.out[0], '\0', "%s", args);
-}
-
 Test(fit, refuses_what_it_cannot_use)
 {
-    expect_refused("fit " LLAMA_RUN LLAMA "--columns "
-                   "timestamp=queued_ts:s,prompt=input_toks,output=output_toks",
-                   3, "no measured times: name their columns");
-    expect_refused("fit " LLAMA_RUN COLUMNS LLAMA "--limit 5", 3, "a fit needs at least 10");
-    expect_refused("fit nowhere.json " LLAMA, 3, "nowhere.json: cannot read");
-    expect_refused("fit " LLAMA_RUN COLUMNS LLAMA "--slo ttft.p99=1", 2,
-                   "--slo: means nothing to a fit");
-    expect_refused("fit " LLAMA_RUN COLUMNS LLAMA "--parameters speed", 2, "--parameters");
+    program_refuses("fit " LLAMA_RUN LLAMA "--columns "
+                    "timestamp=queued_ts:s,prompt=input_toks,output=output_toks",
+                    3, "no measured times: name their columns");
+    program_refuses("fit " LLAMA_RUN COLUMNS LLAMA "--limit 5", 3, "a fit needs at least 10");
+    program_refuses("fit nowhere.json " LLAMA, 3, "nowhere.json: cannot read");
+    program_refuses("fit " LLAMA_RUN COLUMNS LLAMA "--slo ttft.p99=1", 2,
+                    "--slo: means nothing to a fit");
+    program_refuses("fit " LLAMA_RUN COLUMNS LLAMA "--parameters speed", 2, "--parameters");
 }
 
 static void expect_bad_fit(const char *text, const char *message)
@@ -320,7 +312,7 @@ static void expect_bad_fit(const char *text, const char *message)
     char command[COMMAND_BYTES];
     (void)snprintf(command, sizeof command, "replay " LLAMA_RUN COLUMNS LLAMA "--fit %s",
                    program_write("bad.fit", text));
-    expect_refused(command, 3, message);
+    program_refuses(command, 3, message);
 }
 
 #define HEAD "{\"format\": \"berth fit 1\", \"stack\": \"vllm-0.19\", \"gpu\": \"rtxpro6000\", "

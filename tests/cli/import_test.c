@@ -210,21 +210,13 @@ Test(import, benchmarks_are_kept_as_figures)
     json_decref(doc);
 }
 
-static void expect_refused(const char *args, int status, const char *message)
-{
-    struct outcome o = program_run(args);
-    cr_expect_eq(o.status, status, "%s: %d", args, o.status);
-    cr_expect_not_null(strstr(o.err, message), "%s:\n%s\nwithout \"%s\"", args, o.err, message);
-    cr_expect_eq(o.out[0], '\0', "%s", args);
-}
-
 static void expect_bad_table(const char *text, const char *message)
 {
     char command[COMMAND_BYTES];
     (void)snprintf(command, sizeof command,
                    "import aiconfigurator %s --gpu l40s --stack trtllm-1.0.0",
                    program_write("bad.csv", text));
-    expect_refused(command, 3, message);
+    program_refuses(command, 3, message);
 }
 
 #define HEADER "gemm_dtype,m,n,k,latency\n"
@@ -239,27 +231,27 @@ Test(import, what_cannot_be_believed_is_named)
     expect_bad_table(HEADER "sq,1,64,64,0.1\nsq,1,64,64,0.125\n", "repeats may differ by 20%");
     expect_bad_table(HEADER "sq,1,64,64,0.011\nsq,2,64,64,11\nsq,4,64,64,0.012\n", "mixed units");
     expect_bad_table(HEADER "bfloat16,8192,8192,8192,0.5\n", "above 362, the dense peak of l40s");
-    expect_refused("import aiconfigurator " FIXTURES "aic_nccl_unnamed.csv --gpu l40s --stack "
-                   "nccl-2.27.3",
-                   3, "say which, in order (--collective-order)");
-    expect_refused("import aiconfigurator " FIXTURES "aic_gemm.csv --stack trtllm-1.0.0", 2,
-                   "which card? no part of the path names one of the catalog: --gpu NAME");
-    expect_refused("import aiconfigurator " FIXTURES "aic_gemm.csv --gpu l40", 3,
-                   "\"l40\" is not known");
-    expect_refused("import aiconfigurator " FIXTURES "aic_gemm.csv --gpu l40s", 2,
-                   "whose times? neither the path nor a meta.yaml names a stack");
-    expect_refused("import llmservingsim " FIXTURES
-                   "lss_dense.csv --gpu rtx4090 --stack vllm-0.19.0",
-                   2, "which model was profiled?");
-    expect_refused("import sheets x.csv", 2, "format \"sheets\": expected aiconfigurator");
-    expect_refused("import vidur nowhere.csv --gpu a100", 3, "nowhere.csv: cannot read");
+    program_refuses("import aiconfigurator " FIXTURES "aic_nccl_unnamed.csv --gpu l40s --stack "
+                    "nccl-2.27.3",
+                    3, "say which, in order (--collective-order)");
+    program_refuses("import aiconfigurator " FIXTURES "aic_gemm.csv --stack trtllm-1.0.0", 2,
+                    "which card? no part of the path names one of the catalog: --gpu NAME");
+    program_refuses("import aiconfigurator " FIXTURES "aic_gemm.csv --gpu l40", 3,
+                    "\"l40\" is not known");
+    program_refuses("import aiconfigurator " FIXTURES "aic_gemm.csv --gpu l40s", 2,
+                    "whose times? neither the path nor a meta.yaml names a stack");
+    program_refuses("import llmservingsim " FIXTURES
+                    "lss_dense.csv --gpu rtx4090 --stack vllm-0.19.0",
+                    2, "which model was profiled?");
+    program_refuses("import sheets x.csv", 2, "format \"sheets\": expected aiconfigurator");
+    program_refuses("import vidur nowhere.csv --gpu a100", 3, "nowhere.csv: cannot read");
     /* All or nothing: the good file before the bad one is not kept either. */
     char command[COMMAND_BYTES];
     (void)snprintf(command, sizeof command,
                    "import aiconfigurator " FIXTURES "aic_gemm.csv %s --gpu l40s --stack "
                    "trtllm-1.0.0",
                    program_write("bad.csv", HEADER "sq,1,64,64,-1\n"));
-    expect_refused(command, 3, "a time of -1");
+    program_refuses(command, 3, "a time of -1");
     json_t *list = program_json("db list imports", 0);
     cr_expect_eq(json_array_size(json_at(list, "imports")), 0u);
     json_decref(list);

@@ -33,6 +33,14 @@ static void remove_dir(void)
     free(err_text);
 }
 
+void program_refuses(const char *args, int status, const char *message)
+{
+    struct outcome o = program_run(args);
+    cr_expect_eq(o.status, status, "%s gave %d: %s", args, o.status, o.err);
+    cr_expect_not_null(strstr(o.err, message), "%s:\n%s\nwithout \"%s\"", args, o.err, message);
+    cr_expect_str_eq(o.out, "", "%s", args);
+}
+
 const char *program_path(const char *name)
 {
     static char paths[4][PATH_BYTES];

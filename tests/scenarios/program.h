@@ -23,6 +23,9 @@ const struct outcome *program_last(void);
  * (owned by the caller). */
 json_t *program_json(const char *args, int status);
 
+/* Runs it, and expects the exit status, the message on stderr, and nothing on stdout. */
+void program_refuses(const char *args, int status, const char *message);
+
 /* A path in the test's folder; four of them are valid at a time. */
 const char *program_path(const char *name);
 
