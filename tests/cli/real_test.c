@@ -72,7 +72,7 @@ Test(real, a_small_pool_preempts_and_serves_all)
 
 Test(real, writes_requests_and_a_recording)
 {
-    char more[2 * LINE], requests[LINE], recording[LINE];
+    char more[3 * LINE], requests[LINE], recording[LINE];
     (void)snprintf(requests, sizeof requests, "%s", program_path("requests.csv"));
     (void)snprintf(recording, sizeof recording, "%s", program_path("run.jsonl"));
     (void)snprintf(more, sizeof more,
