@@ -131,15 +131,39 @@ static double move_cost(lua_State *L)
     return (double)luaL_checkinteger(L, 3) - (double)luaL_checkinteger(L, 2);
 }
 
+/* Comparisons of a quicksort. */
+static double sort_cost(lua_State *L)
+{
+    double n = (double)luaL_len(L, 1);
+    return n * log2(n + 2);
+}
+
+static double concat_cost(lua_State *L)
+{
+    lua_Integer first = luaL_optinteger(L, 3, 1);
+    lua_Integer last = lua_isnoneornil(L, 4) ? luaL_len(L, 1) : luaL_checkinteger(L, 4);
+    return (double)last - (double)first;
+}
+
+static double text_cost(lua_State *L)
+{
+    size_t n;
+    (void)luaL_checklstring(L, 1, &n);
+    return (double)n / COMPARES_PER_INSTRUCTION;
+}
+
 static const struct guard {
     const char *library, *name;
     double (*cost)(lua_State *L); /* reads the arguments, leaves the stack [-0, +0, v] */
     int from_args;                /* fewer arguments cost nothing */
 } GUARDS[] = {
-    {LUA_STRLIBNAME, "find", find_cost, 2},    {LUA_STRLIBNAME, "match", match_cost, 2},
-    {LUA_STRLIBNAME, "gmatch", match_cost, 2}, {LUA_STRLIBNAME, "gsub", match_cost, 2},
-    {LUA_STRLIBNAME, "rep", rep_cost, 2},      {LUA_TABLIBNAME, "insert", shift_cost, 3},
-    {LUA_TABLIBNAME, "remove", shift_cost, 2}, {LUA_TABLIBNAME, "move", move_cost, 4},
+    {LUA_STRLIBNAME, "find", find_cost, 2},       {LUA_STRLIBNAME, "match", match_cost, 2},
+    {LUA_STRLIBNAME, "gmatch", match_cost, 2},    {LUA_STRLIBNAME, "gsub", match_cost, 2},
+    {LUA_STRLIBNAME, "rep", rep_cost, 2},         {LUA_TABLIBNAME, "insert", shift_cost, 3},
+    {LUA_TABLIBNAME, "remove", shift_cost, 2},    {LUA_TABLIBNAME, "move", move_cost, 4},
+    {LUA_TABLIBNAME, "sort", sort_cost, 1},       {LUA_TABLIBNAME, "concat", concat_cost, 1},
+    {LUA_UTF8LIBNAME, "len", text_cost, 1},       {LUA_UTF8LIBNAME, "offset", text_cost, 1},
+    {LUA_UTF8LIBNAME, "codepoint", text_cost, 1},
 };
 
 /* Upvalues: the library's function, the index of its guard. [-n, +m, v] */

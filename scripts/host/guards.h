@@ -12,7 +12,8 @@ extern "C" {
 struct lua_State;
 
 /* Replaces setmetatable, pcall and xpcall, and puts a price on find, match, gmatch, gsub and rep of
- * string, and on insert, remove and move of table. The libraries are open. [-0, +0, m] */
+ * string, on insert, remove, move, sort and concat of table, and on len, offset and codepoint of
+ * utf8. The libraries are open. [-0, +0, m] */
 void bt_guards_install(struct lua_State *L);
 
 /* Takes `cost` instructions off the budget of the running call; raises where it has not so many

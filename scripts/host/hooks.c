@@ -5,12 +5,14 @@
 #include <lauxlib.h>
 #include <lua.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct script_hooks {
     struct bt_sim_hooks hooks; /* first: what callers see */
     struct bt_sandbox *box;    /* owned */
+    const char *file;          /* borrowed from the scenario */
     int refs[BT_N_HOOKS];      /* registry references, LUA_NOREF where there is none */
     struct bt_error err;
 };
@@ -133,9 +135,17 @@ static bool call_hook(struct script_hooks *h, enum bt_hook which, struct hook_ar
 static void bad_result(struct script_hooks *h, enum bt_hook which, const char *want)
 {
     lua_State *L = bt_sandbox_state(h->box);
+    char got[64];
+    if (lua_isinteger(L, -1)) {
+        (void)snprintf(got, sizeof got, "%lld", (long long)lua_tointeger(L, -1));
+    } else if (lua_type(L, -1) == LUA_TNUMBER) {
+        (void)snprintf(got, sizeof got, "the fraction %g", lua_tonumber(L, -1));
+    } else {
+        (void)snprintf(got, sizeof got, "a %s", luaL_typename(L, -1));
+    }
     (void)bt_error_set(&h->err, BT_ERR_SCRIPT, 0, __FILE__, __LINE__,
-                       "%s: expected %s as its result, got a %s", CALL_NAMES[which], want,
-                       luaL_typename(L, -1));
+                       "%s: %s: expected %s as its result, got %s", h->file, CALL_NAMES[which],
+                       want, got);
     h->hooks.failed = true;
     lua_pop(L, 1);
 }
@@ -166,7 +176,7 @@ static bool hook_arrival(void *ctx, struct bt_req_spec *spec, const struct bt_sc
         return true;
     }
     lua_State *L = bt_sandbox_state(h->box); /* result */
-    static const char want[] = "nil, false, or { priority = 0..15, max_new_tokens = 1.. }";
+    static const char want[] = "nil, true, false, or { priority = 0..15, max_new_tokens = 1.. }";
     bool accept = true;
     if (lua_isboolean(L, -1)) {
         accept = lua_toboolean(L, -1);
@@ -283,6 +293,7 @@ enum bt_code bt_scenario_make_hooks(const struct bt_scenario *s, struct bt_sim_h
     if (h == NULL) {
         BT_FAIL(err, BT_ERR_NOMEM, 0, "%s: no memory for hooks", s->path);
     }
+    h->file = s->path;
     for (int32_t i = 0; i < BT_N_HOOKS; i++) {
         h->refs[i] = LUA_NOREF;
     }

@@ -8,8 +8,10 @@
 
 #include "cmake/embedded.h"
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 extern const struct bt_embedded bt_lua_modules[];
 
@@ -23,6 +25,11 @@ static const int64_t DEFAULT_MEMORY_BYTES = INT64_C(256) << 20;
 static const int64_t DEFAULT_LOAD_INSTRUCTIONS = 200000000;
 static const int64_t DEFAULT_CALL_INSTRUCTIONS = 1000000;
 
+/* The processor's time that a call may take: instructions are counted, but one alone may compare
+ * two texts of 100 MB. Ten times and more what the budget's instructions take where they are only
+ * that, so that no scenario's answer depends on the machine. */
+static const int64_t CPU_NS_FREE = 1000000000, CPU_NS_PER_INSTRUCTION = 100;
+
 struct bt_sandbox {
     lua_State *L; /* owned */
     int64_t memory_max_bytes;
@@ -30,7 +37,9 @@ struct bt_sandbox {
     int64_t load_instructions;
     int64_t call_instructions;
     int64_t instructions_left;
-    int64_t budget; /* of the call that runs, for its message */
+    int64_t budget;     /* of the call that runs, for its message */
+    int64_t cpu_end_ns; /* of this thread's time: the call is stopped then */
+    char chunk[512];    /* name of the file that runs, for messages */
 };
 
 /* Lua's allocator under the memory budget. */
@@ -60,15 +69,33 @@ static struct bt_sandbox *self_of(lua_State *L)
     return *(struct bt_sandbox **)lua_getextraspace(L);
 }
 
+static int64_t cpu_allowed_ns(const struct bt_sandbox *s)
+{
+    return CPU_NS_FREE + s->budget * CPU_NS_PER_INSTRUCTION;
+}
+
+/* Processor time of this thread. */
+static int64_t cpu_ns(void)
+{
+    struct timespec t = {0};
+    int rc = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    BT_ASSERT(rc == 0);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 /* [-0, +0, e] */
 static void count_hook(lua_State *L, lua_Debug *ar)
 {
     struct bt_sandbox *s = self_of(L);
     s->instructions_left -= HOOK_EVERY;
-    if (s->instructions_left < 0) {
+    bool slow = s->instructions_left >= 0 && cpu_ns() > s->cpu_end_ns;
+    if (slow || s->instructions_left < 0) {
+        s->instructions_left = -1;
         lua_getinfo(L, "Sl", ar);
-        lua_pushfstring(L, "%s:%d: stopped after %I instructions: an endless loop?", ar->short_src,
-                        ar->currentline, (LUAI_UACINT)s->budget);
+        lua_pushfstring(L, "%s:%d: stopped after %I %s: an endless loop?", ar->short_src,
+                        ar->currentline,
+                        (LUAI_UACINT)(slow ? cpu_allowed_ns(s) / 1000000 : s->budget),
+                        slow ? "ms" : "instructions");
         lua_error(L);
     }
 }
@@ -246,6 +273,14 @@ struct lua_State *bt_sandbox_state(struct bt_sandbox *s)
     return s->L;
 }
 
+/* What a message lacks of the file's name: most say "file:line" themselves, where Lua may have
+ * cut a long name to its end. */
+static const char *missing_file(const struct bt_sandbox *s, const char *text)
+{
+    bool cut = strncmp(text, "...", 3) == 0;
+    return cut || strncmp(text, s->chunk, strlen(s->chunk)) == 0 ? "" : s->chunk;
+}
+
 /* The one protected call. [-(n_args + 1), +n_results or +0, -] */
 static enum bt_code script_call(struct bt_sandbox *s, int n_args, int n_results, int64_t budget,
                                 const char *what, struct bt_error *err)
@@ -256,6 +291,7 @@ static enum bt_code script_call(struct bt_sandbox *s, int n_args, int n_results,
     lua_insert(L, base); /* handler function args */
     s->budget = budget;
     s->instructions_left = budget;
+    s->cpu_end_ns = cpu_ns() + cpu_allowed_ns(s);
     lua_sethook(L, count_hook, LUA_MASKCOUNT, HOOK_EVERY);
     int rc = lua_pcall(L, n_args, n_results, base);
     lua_sethook(L, NULL, 0, 0);
@@ -263,7 +299,9 @@ static enum bt_code script_call(struct bt_sandbox *s, int n_args, int n_results,
         const char *text = rc != LUA_ERRMEM           ? lua_tostring(L, -1)
                            : s->instructions_left < 0 ? "stopped: too much memory was copied"
                                                       : "out of the scenario's memory budget";
-        enum bt_code code = bt_error_set(err, BT_ERR_SCRIPT, rc, __FILE__, __LINE__, "%s%s%s",
+        const char *file = missing_file(s, text);
+        enum bt_code code = bt_error_set(err, BT_ERR_SCRIPT, rc, __FILE__, __LINE__, "%s%s%s%s%s",
+                                         file, file[0] == '\0' ? "" : ": ",
                                          what == NULL ? "" : what, what == NULL ? "" : ": ", text);
         lua_settop(L, base - 1);
         return code;
@@ -275,16 +313,17 @@ static enum bt_code script_call(struct bt_sandbox *s, int n_args, int n_results,
 enum bt_code bt_sandbox_run(struct bt_sandbox *s, const char *text, size_t text_bytes,
                             const char *chunk, struct bt_error *err)
 {
-    char name[512] = "@";
-    strncpy(name + 1, chunk, sizeof name - 2);
+    char name[sizeof s->chunk + 1];
+    (void)snprintf(s->chunk, sizeof s->chunk, "%s", chunk);
+    (void)snprintf(name, sizeof name, "@%s", s->chunk);
     s->instructions_left = s->load_instructions;
     if (luaL_loadbufferx(s->L, text, text_bytes, name, "t") != LUA_OK) {
         /* Syntax errors say where they are, a refused binary chunk does not. */
         const char *why = lua_tostring(s->L, -1);
-        bool says_where = strncmp(why, chunk, strlen(chunk)) == 0;
+        const char *file = missing_file(s, why);
         enum bt_code code = BT_ERR_SCRIPT;
-        (void)bt_error_set(err, code, 0, __FILE__, __LINE__, "%s%s%s", says_where ? "" : chunk,
-                           says_where ? "" : ": ", why);
+        (void)bt_error_set(err, code, 0, __FILE__, __LINE__, "%s%s%s", file,
+                           file[0] == '\0' ? "" : ": ", why);
         lua_pop(s->L, 1);
         return code;
     }

@@ -89,11 +89,11 @@ Test(hooks, failures_stop_the_run_with_a_message)
          "hooks.overload: h.lua:2: \"os\" is not defined (scenarios have no io, os, debug, load, "
          "print, and no globals of their own)"},
         {"{ overload = function() return {} end }",
-         "hooks.overload: expected nil, false (refuse), or the most new tokens (1..) as its "
+         "h.lua: hooks.overload: expected nil, false (refuse), or the most new tokens (1..) as its "
          "result, got a table"},
         {"{ overload = function() error('no') end }", "hooks.overload: h.lua:2: no"},
         {"{ overload = function() error({}) end }",
-         "hooks.overload: an error that is a table, not a text"},
+         "h.lua: hooks.overload: an error that is a table, not a text"},
         {"{ overload = function(s) pcall(function() while true do end end) while true do end end }",
          "hooks.overload: h.lua:2: stopped after 1000000 instructions: an endless loop?"},
     };
