@@ -98,8 +98,14 @@ static enum bt_code search(struct bt_cli *cli, struct planning *p, struct bt_err
                 "= 1.5 } } or --slo e2e.p95=1.5",
                 p->scenario.path);
     }
+    int64_t n_candidates = bt_scenario_n_configs(&p->scenario);
+    if (n_candidates > BT_PLAN_MAX_CANDIDATES) {
+        BT_FAIL(err, BT_ERR_INPUT, 0,
+                "%s: spans %lld configurations, at most %d are searched: shorten its lists",
+                p->scenario.path, (long long)n_candidates, BT_PLAN_MAX_CANDIDATES);
+    }
     struct bt_plan_spec spec = {
-        .n_candidates = bt_scenario_n_configs(&p->scenario),
+        .n_candidates = n_candidates,
         .seed = p->run.seed,
         .warmup_fraction = p->warmup,
         .slos = p->run.slos,

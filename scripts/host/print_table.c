@@ -66,7 +66,7 @@ static void print_members(struct printer *p, int idx, int depth)
     lua_State *L = p->r->L;
     const char *sep = " ";
     lua_Integer n = (lua_Integer)lua_rawlen(L, idx);
-    for (lua_Integer i = 1; i <= n; i++) {
+    for (lua_Integer i = 1; i <= n && p->trouble == NULL; i++) {
         fputs(sep, p->f);
         lua_rawgeti(L, idx, i); /* value */
         print_value(p, lua_gettop(L), "", depth + 1);
@@ -85,7 +85,7 @@ static void print_members(struct printer *p, int idx, int depth)
         }
     }
     qsort(keys, (size_t)n_keys, sizeof *keys, compare_keys);
-    for (int32_t i = 0; i < n_keys; i++) {
+    for (int32_t i = 0; i < n_keys && p->trouble == NULL; i++) {
         fprintf(p->f, "%s%s = ", sep, keys[i]);
         lua_pushstring(L, keys[i]);
         lua_rawget(L, idx); /* value */

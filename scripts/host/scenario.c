@@ -58,6 +58,7 @@ struct load {
     /* The configuration that keys are set in: the base, or a variant's. */
     struct bt_config *config;
     struct bt_variant *variant; /* NULL: the base */
+    const char *at;             /* where its keys are, for messages: "" or "variants[1]" */
 };
 
 static bool type_fits(lua_State *L, const struct bt_config_field *f, int idx)
@@ -403,31 +404,36 @@ static void read_fields(const struct load *ld, int idx, const char *prefix)
     int32_t n = 0;
     for (lua_pushnil(L); lua_next(L, idx) != 0; lua_pop(L, 1)) { /* key value */
         if (lua_type(L, -2) != LUA_TSTRING || n == MAX_KEYS) {
-            bt_table_bad(&ld->r, top ? "scenario" : prefix, "a table with named keys", idx);
+            bt_table_bad(&ld->r,
+                         !top                  ? prefix
+                         : ld->variant != NULL ? ld->at
+                                               : "scenario",
+                         "a table with named keys", idx);
         }
         keys[n++] = lua_tostring(L, -2); /* kept alive by the table */
     }
     qsort(keys, (size_t)n, sizeof *keys, compare_keys);
     for (int32_t i = 0; i < n; i++) {
-        char path[BT_KEY_PATH_BYTES];
+        char path[BT_KEY_PATH_BYTES], shown[BT_KEY_PATH_BYTES];
         bt_table_path(path, prefix, keys[i]);
+        bt_table_path(shown, ld->at, path);
         if (top && (ld->variant != NULL ? strcmp(keys[i], "label") == 0 : is_extra(keys[i]))) {
             continue;
         }
         const struct bt_config_field *f = bt_config_find(path);
         lua_getfield(L, idx, keys[i]); /* value */
         if (f != NULL) {
-            read_field(ld, f, lua_gettop(L), path);
+            read_field(ld, f, lua_gettop(L), shown);
         } else if (has_fields_below(path)) {
             if (lua_type(L, -1) != LUA_TTABLE) {
-                bt_table_bad(&ld->r, path, "a table", -1);
+                bt_table_bad(&ld->r, shown, "a table", -1);
             }
             read_fields(ld, -1, path);
         } else {
             const char *names[MAX_KEYS];
             char store[MAX_KEYS][BT_KEY_PATH_BYTES];
             names_below(prefix, top && ld->variant == NULL, names, MAX_KEYS, store);
-            bt_table_unknown(&ld->r, path, keys[i], names);
+            bt_table_unknown(&ld->r, shown, keys[i], names);
         }
         lua_pop(L, 1);
     }
@@ -442,7 +448,6 @@ static void read_slo(struct load *ld, int idx)
     lua_State *L = ld->r.L;
     struct bt_scenario *s = ld->s;
     bt_table_check_keys(&ld->r, idx, "slo", metrics);
-    s->slo_lua = bt_table_print(&ld->r, idx, s->dir);
     for (int32_t m = 0; m < BT_N_SLO_METRICS; m++) {
         char path[BT_KEY_PATH_BYTES];
         bt_table_path(path, "slo", metrics[m]);
@@ -479,6 +484,7 @@ static void read_slo(struct load *ld, int idx)
         s->accuracy_drop_points = bt_table_number(&ld->r, -1, "slo.accuracy_drop_points", 0, 100);
     }
     lua_pop(L, 1);
+    s->slo_lua = bt_table_print(&ld->r, idx, s->dir);
 }
 
 static void read_budget(struct load *ld, int idx)
@@ -580,6 +586,7 @@ static void read_variants(struct load *ld, int idx)
         struct load sub = *ld;
         sub.config = &v->config;
         sub.variant = v;
+        sub.at = at;
         read_fields(&sub, variant, "");
         lua_pop(L, 1);
     }
@@ -680,7 +687,7 @@ static enum bt_code parse_into(struct bt_scenario *s, struct bt_sandbox *box, st
     lua_State *L = bt_sandbox_state(box);
     BT_TRY(bt_sandbox_run(box, s->text, s->text_bytes, s->path, err)); /* table */
     struct load ld = {
-        .r = {.L = L, .arena = &s->arena, .file = s->path}, .s = s, .config = &s->base};
+        .r = {.L = L, .arena = &s->arena, .file = s->path}, .s = s, .config = &s->base, .at = ""};
     lua_pushcfunction(L, read_scenario); /* table f */
     lua_insert(L, -2);                   /* f table */
     lua_pushlightuserdata(L, &ld);       /* f table ld */
@@ -740,7 +747,9 @@ enum bt_code bt_scenario_load(const char *path, struct bt_scenario *out, struct 
         code = bt_error_set(err, BT_ERR_INPUT, 0, __FILE__, __LINE__,
                             "%s: longer than %d bytes: not a scenario", path, SCENARIO_MAX_BYTES);
     } else {
-        code = bt_scenario_parse(text, n, path, out, err);
+        /* Some editors begin UTF-8 with a mark. */
+        size_t mark = n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+        code = bt_scenario_parse(text + mark, n - mark, path, out, err);
     }
     free(text);
     return code;
@@ -778,12 +787,14 @@ static bool variant_sets(const struct bt_variant *v, const struct bt_config_fiel
     return v != NULL && (v->sets >> (f - bt_config_fields) & 1) != 0;
 }
 
-/* Configurations of one variant (NULL: the base). */
+/* Configurations of one variant (NULL: the base); what is more counts as `most`. */
 static int64_t n_of_variant(const struct bt_scenario *s, const struct bt_variant *v)
 {
+    const int64_t most = INT64_MAX / BT_MAX_VARIANTS;
     int64_t n = 1;
     for (int32_t d = 0; d < s->n_dims; d++) {
-        n *= variant_sets(v, s->dims[d].field) ? 1 : s->dims[d].n_values;
+        int32_t n_values = variant_sets(v, s->dims[d].field) ? 1 : s->dims[d].n_values;
+        n = n > most / n_values ? most : n * n_values;
     }
     return n;
 }

@@ -106,7 +106,8 @@ void bt_scenario_fini(struct bt_scenario *s);
 void bt_scenario_fix(struct bt_scenario *s, const struct bt_config_field *f, const char *text);
 
 /* How many configurations the scenario spans: variants (or the base) times every dimension. Values
- * of a dimension that a variant sets do not multiply that variant. */
+ * of a dimension that a variant sets do not multiply that variant. Stops counting
+ * a variant at INT64_MAX / BT_MAX_VARIANTS. */
 int64_t bt_scenario_n_configs(const struct bt_scenario *s);
 
 /* Configuration i of them, and a label of what tells it from the others ("" when there is one). */

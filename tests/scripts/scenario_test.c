@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static enum bt_code parse(const char *text, struct bt_scenario *s, struct bt_error *err)
@@ -192,7 +193,28 @@ static const struct {
     {"unknown hook", "return { hooks = { overlod = function() end } }", BT_ERR_INPUT,
      "dir/s.lua: hooks.overlod: unknown key; did you mean \"overload\"?"},
     {"variant with a list", "return { variants = { { label = 'a', tp = { 1, 2 } } } }",
-     BT_ERR_INPUT, "dir/s.lua: tp: a variant takes one value, not a list"},
+     BT_ERR_INPUT, "dir/s.lua: variants[1].tp: a variant takes one value, not a list"},
+    {"unknown key of the second variant",
+     "return { variants = { { label = 'a' }, { label = 'b', kv = { dtyp = 'x' } } } }",
+     BT_ERR_INPUT, "dir/s.lua: variants[2].kv.dtyp: unknown key; did you mean \"dtype\"?"},
+    {"limits that hold themselves, 64 times",
+     "local t = {} for i = 1, 64 do t[i] = t end return { slo = { ttft_s = t } }", BT_ERR_INPUT,
+     "dir/s.lua: slo.ttft_s: expected a table with named keys only, got 1"},
+    {"a sort, very often",
+     "local t = {} for i = 1, 1000000 do t[i] = i end while true do table.sort(t) end",
+     BT_ERR_SCRIPT,
+     "dir/s.lua:1: table.sort may take more steps than the 200000000 that are allowed"},
+    {"nothing, joined",
+     "table.concat(setmetatable({}, { __index = function() return '' end }), '', 1, 1 << 60)",
+     BT_ERR_SCRIPT,
+     "dir/s.lua:1: table.concat may take more steps than the 200000000 that are allowed"},
+    {"a long text, counted", "local s = ('x'):rep(20000000) while true do utf8.len(s) end",
+     BT_ERR_SCRIPT,
+     "dir/s.lua:1: utf8.len may take more steps than the 200000000 that are allowed"},
+    {"an error without a place", "error(nil)", BT_ERR_SCRIPT,
+     "dir/s.lua: an error that is a nil, not a text"},
+    {"a memory bomb", "local s = 'x' for i = 1, 60 do s = s .. s end", BT_ERR_SCRIPT,
+     "dir/s.lua: out of the scenario's memory budget"},
 };
 
 Test(scenario, bad_input_gets_a_message_that_helps)
@@ -278,6 +300,52 @@ Test(scenario, guarded_functions_are_as_lua_has_them)
     cr_assert_eq(bt_sandbox_create(&opts, &s, &err), BT_OK);
     cr_expect_eq(bt_sandbox_run(s, text, sizeof text - 1, "s.lua", &err), BT_OK, "%s", err.msg);
     bt_sandbox_destroy(s);
+}
+
+/* Few instructions may take long; also the processor's time is limited. */
+Test(scenario, slow_instructions_are_stopped)
+{
+    static const char text[] =
+        "local a, b = ('x'):rep(4000000), ('x'):rep(4000000) while true do local c = a == b end";
+    struct bt_sandbox_opts opts = {.load_instructions = 10000000};
+    struct bt_sandbox *s = NULL;
+    struct bt_error err = {0};
+    cr_assert_eq(bt_sandbox_create(&opts, &s, &err), BT_OK);
+    cr_expect_eq(bt_sandbox_run(s, text, sizeof text - 1, "s.lua", &err), BT_ERR_SCRIPT);
+    cr_expect_str_eq(err.msg, "s.lua:1: stopped after 2000 ms: an endless loop?");
+    bt_sandbox_destroy(s);
+}
+
+/* 1024 values in each of 8 lists are more configurations than an int64 counts. */
+Test(scenario, too_many_configurations_are_many)
+{
+    static const char text[] =
+        "local function r(n) local t = {} for i = 1, n do t[i] = i end return t end\n"
+        "return { model = 'm', gpu = 'g', max_model_len = r(1024), redundancy = r(64),\n"
+        "  kv = { block_tokens = r(1024), long_above_tokens = r(1024), blocks = r(1024) },\n"
+        "  batching = { max_seqs = r(1024), max_batched_tokens = r(1024) },\n"
+        "  degrade = { at_waiting = r(1024), max_tokens = r(1024) } }";
+    struct bt_scenario s;
+    struct bt_error err;
+    cr_assert_eq(parse(text, &s, &err), BT_OK, "%s", err.msg);
+    cr_expect_gt(bt_scenario_n_configs(&s), INT64_C(1) << 50);
+    bt_scenario_fini(&s);
+}
+
+Test(scenario, a_byte_order_mark_is_passed_over)
+{
+    char path[] = "/tmp/berth_scenario_XXXXXX";
+    int fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    FILE *f = fdopen(fd, "wb");
+    fputs("\xef\xbb\xbfreturn { name = 'marked' }", f);
+    fclose(f);
+    struct bt_scenario s;
+    struct bt_error err = {0};
+    cr_assert_eq(bt_scenario_load(path, &s, &err), BT_OK, "%s", err.msg);
+    cr_expect_str_eq(s.name, "marked");
+    bt_scenario_fini(&s);
+    (void)remove(path);
 }
 
 /* The end of a budget is not an error like others. */
