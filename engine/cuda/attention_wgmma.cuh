@@ -2,9 +2,11 @@
  * attention_chunks.cuh computes, 128 packed query rows against 64 keys at a time.
  *
  * A block has two warpgroups of 64 rows that compute and one that fetches: pages are too short for
- * the bulk copy engine, so its threads use cp.async, two steps behind the last one asked for, or
- * expand INT8 to FP16, scale included. A warpgroup's next scores are made while it turns these into
- * weights, and the two warpgroups take turns by themselves. Built for other targets the kernel is a
+ * the bulk copy engine, so its threads use cp.async, whose end arrives at a stage's barrier by
+ * itself, or expand INT8 to FP16, scale included. The fence between these writes and the products'
+ * reads is the reader's: in the thread that copies it would wait for all copies under way. A
+ * warpgroup's next scores are made while it turns these into weights, and the two warpgroups take
+ * turns by themselves. Built for other targets the kernel is a
  * stub without shared memory; wgmma_built tells.
  *
  * Shared memory is in the 128-byte swizzle of wgmma: rows of 64 numbers, 16-byte piece c of row r
@@ -18,7 +20,6 @@
 #include "engine/cuda/attention_chunks.cuh"
 
 static constexpr int WGMMA_STAGES = 4;
-static constexpr int WGMMA_LAG = 2;       /* steps between asking for keys and handing them on */
 static constexpr int WGMMA_THREADS = 384; /* two warpgroups that compute, one that fetches */
 
 /* 64 rows of D numbers. */
@@ -177,6 +178,13 @@ static __device__ __forceinline__ void wgmma_arrive(uint64_t *b)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(chunk_address(b)) : "memory");
 }
 
+/* Once all copies (cp.async) that this thread has asked for have come. */
+static __device__ __forceinline__ void wgmma_arrive_copied(uint64_t *b)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(chunk_address(b))
+                 : "memory");
+}
+
 /* Until the phase of this parity is over. */
 static __device__ __forceinline__ void wgmma_await(uint64_t *b, uint32_t parity)
 {
@@ -188,7 +196,8 @@ static __device__ __forceinline__ void wgmma_await(uint64_t *b, uint32_t parity)
                  : "memory");
 }
 
-/* What ordinary stores and cp.async wrote is there for wgmma to read. */
+/* What ordinary stores and cp.async wrote, here or before a barrier that was awaited, is there for
+ * wgmma to read. */
 static __device__ __forceinline__ void wgmma_publish()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -242,27 +251,21 @@ static __device__ __forceinline__ void wgmma_fetch(const attn_args &a, const wgm
     };
     find(0);
     if (KV != ATTN_INT8) {
-        for (int step = 0; step < w.n_steps + WGMMA_LAG; step++) {
-            if (step < w.n_steps) {
-                await_empty(step);
-                auto &k = mem.k[step % WGMMA_STAGES];
-                auto &v = mem.v[step % WGMMA_STAGES];
+        for (int step = 0; step < w.n_steps; step++) {
+            await_empty(step);
+            auto &k = mem.k[step % WGMMA_STAGES];
+            auto &v = mem.v[step % WGMMA_STAGES];
 #pragma unroll
-                for (int i = 0; i < LOADS; i++) {
-                    int r = (128 * i + thread) / PIECES;
-                    int64_t at = __shfl_sync(0xffffffff, row[i / (LOADS / 2)], r % 32);
-                    chunk_copy(&wgmma_piece<D>(k, r, c), keys + at);
-                    chunk_copy(&wgmma_piece<D>(v, r, c), keys + at + a.keys_to_values);
-                }
-                find(step + 1);
+            for (int i = 0; i < LOADS; i++) {
+                int r = (128 * i + thread) / PIECES;
+                int64_t at = __shfl_sync(0xffffffff, row[i / (LOADS / 2)], r % 32);
+                chunk_copy(&wgmma_piece<D>(k, r, c), keys + at);
+                chunk_copy(&wgmma_piece<D>(v, r, c), keys + at + a.keys_to_values);
             }
-            chunk_commit();
-            if (step >= WGMMA_LAG) {
-                asm volatile("cp.async.wait_group %0;" ::"n"(WGMMA_LAG) : "memory");
-                wgmma_publish();
-                wgmma_arrive(&bar.full[(step - WGMMA_LAG) % WGMMA_STAGES]);
-            }
+            wgmma_arrive_copied(&bar.full[step % WGMMA_STAGES]);
+            find(step + 1);
         }
+        asm volatile("cp.async.wait_all;" ::: "memory");
         return;
     }
     uint4 raw[2][LOADS];
@@ -295,7 +298,6 @@ static __device__ __forceinline__ void wgmma_fetch(const attn_args &a, const wgm
                              wgmma_piece<D>(tile, r, 2 * c + 1));
             }
         }
-        wgmma_publish();
         wgmma_arrive(&bar.full[step % WGMMA_STAGES]);
         load();
     }
@@ -363,6 +365,7 @@ static __device__ __forceinline__ void wgmma_compute(const attn_args &a, const w
     }
     auto make_scores = [&](int step) {
         wgmma_await(&bar.full[step % WGMMA_STAGES], step / WGMMA_STAGES % 2);
+        wgmma_publish();
         auto &k = mem.k[step % WGMMA_STAGES];
         wgmma_hold(s);
         wgmma_begin();
