@@ -39,14 +39,21 @@ static bool same_name(const char *name, const char *alias, const char *end)
     }
 }
 
+/* A spelling, or without its owner ("meta-llama/Llama-3.1-8B" is Llama-3.1-8B too). */
+static bool is_spelled(const char *name, const char *alias, const char *end)
+{
+    const char *slash = memchr(alias, '/', (size_t)(end - alias));
+    return same_name(name, alias, end) || (slash != NULL && same_name(name, slash + 1, end));
+}
+
 static bool is_known_as(const char *name, const char *own, const char *aliases)
 {
-    if (same_name(name, own, own + strlen(own))) {
+    if (is_spelled(name, own, own + strlen(own))) {
         return true;
     }
     while (*aliases != '\0') {
         size_t n = strcspn(aliases, "|");
-        if (same_name(name, aliases, aliases + n)) {
+        if (is_spelled(name, aliases, aliases + n)) {
             return true;
         }
         aliases += n + (aliases[n] == '|');
@@ -182,8 +189,7 @@ enum bt_code bt_catalog_find_model(const struct bt_catalog *c, const char *name,
     int32_t n = 0;
     for (int32_t i = 0; i < c->n_models; i++) {
         const struct bt_catalog_model *m = &c->models[i];
-        if (is_known_as(name, m->arch.name, m->aliases) ||
-            same_name(name, m->hf_id, m->hf_id + strlen(m->hf_id))) {
+        if (is_known_as(name, m->arch.name, m->aliases) || is_known_as(name, m->hf_id, "")) {
             *out = m;
             return BT_OK;
         }

@@ -200,9 +200,19 @@ static const struct {
     {"MI300X", "mi300x"},
 };
 
-/* The card with the memory that the row saw, when it says so. */
+/* What programs see of a card that only its size is told of, "80GB class": as of an A100. */
+static double class_gib(const char *name)
+{
+    const char *at = strstr(name, "GB class");
+    double size = at != NULL ? first_number(name) : NAN;
+    bool one_size = strchr(name, '/') == NULL;
+    return size > 0 && one_size ? size * 79.2 / 80 : NAN;
+}
+
+/* The card with the memory that the row saw, when it says so; one that is told by its size alone is
+ * good enough for a row that tells nothing of the pool's bytes. */
 static bool card_of(const struct bt_catalog *catalog, const char *name, double memory_gib,
-                    struct bt_gpu *out)
+                    bool must_be_exact, struct bt_gpu *out)
 {
     for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
         const struct bt_catalog_gpu *gpu = NULL;
@@ -214,6 +224,9 @@ static bool card_of(const struct bt_catalog *catalog, const char *name, double m
             }
             return true;
         }
+    }
+    if (isnan(memory_gib) && !must_be_exact) {
+        memory_gib = class_gib(name);
     }
     /* A card that the catalog lacks: its memory is all that the accounting asks for. */
     *out = (struct bt_gpu){.name = "other", .family = BT_GPU_AMPERE, .cc = 75};
@@ -405,7 +418,7 @@ static bool predict_full(const struct bt_catalog *catalog, const struct stated *
     }
     (void)snprintf(c->model, sizeof c->model, "%s", arch.name);
     if (c->stack[0] == '\0' || bt_stack_find(c->stack, &stack, NULL) != BT_OK ||
-        !card_of(catalog, s->gpu, s->memory_gib, &gpu)) {
+        !card_of(catalog, s->gpu, s->memory_gib, s->kv_gib > 0, &gpu)) {
         return false;
     }
     struct bt_memory_opts o = {
@@ -447,10 +460,56 @@ static bool predict_full(const struct bt_catalog *catalog, const struct stated *
     if (isnan(s->max_len)) {
         assume(c, "the model's length");
     }
+    if (isnan(s->memory_gib) && !isnan(class_gib(s->gpu))) {
+        assume(c, "a card of that size");
+    }
     c->tokens = (double)p.kv_tokens_total;
     c->cpu_blocks = (double)p.host_blocks_total;
     c->predicted_refused = p.kv_tokens_total == 0;
     return true;
+}
+
+/* What an architecture is that is none of ours, by the model's name. */
+static const char *kind_of_model(const char *name)
+{
+    static const struct {
+        const char *word, *kind;
+    } kinds[] = {
+        {"Kimi-Linear", "a mixture of experts with linear attention"},
+        {"Kimi", "a mixture of experts with latent attention (MLA)"},
+        {"DeepSeek-V", "a mixture of experts with latent attention (MLA)"},
+        {"GLM-5", "a mixture of experts with latent attention (MLA)"},
+        {"Qwen3.5", "linear and full attention in turn"},
+        {"Qwen3.6", "a mixture of experts with linear and full attention in turn"},
+        {"Qwen3.8", "a mixture of experts with linear and full attention in turn"},
+        {"MiniMax", "a mixture of experts"},
+        {"Mixtral", "a mixture of experts"},
+        {"Scout", "a mixture of experts"},
+        {"gpt-oss", "a mixture of experts"},
+        {"A3B", "a mixture of experts"},
+        {"A22B", "a mixture of experts"},
+        {"gemma", "layers of two head sizes and windows"},
+        {"Cohere", "not in the catalog"},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (has(name, kinds[i].word)) {
+            return kinds[i].kind;
+        }
+    }
+    return name[0] == '\0' || name[0] == '(' ? "unnamed" : "not in the catalog";
+}
+
+static void say_why_not(const struct stated *s, struct memory_case *c)
+{
+    if (c->model[0] == '\0') {
+        (void)snprintf(c->reason, sizeof c->reason,
+                       "no architecture of ours (%s), and no KV bytes a token are stated",
+                       kind_of_model(s->model));
+    } else {
+        (void)snprintf(c->reason, sizeof c->reason, "%s",
+                       c->stack[0] == '\0' ? "an engine that is not modelled"
+                                           : "the card's memory is not stated");
+    }
 }
 
 /* What is written in a row where a prediction misses, by what it tells of itself. */
@@ -508,11 +567,7 @@ static void predict(const struct bt_catalog *catalog, const struct stated *s, st
             c->basis = CASE_FULL;
         } else {
             c->basis = CASE_NOTHING;
-            (void)snprintf(c->reason, sizeof c->reason, "%s",
-                           c->model[0] == '\0'   ? "no architecture of ours (unnamed, mixture of "
-                                                   "experts, MLA or hybrid) and no KV bytes stated"
-                           : c->stack[0] == '\0' ? "an engine that is not modelled"
-                                                 : "the card's memory is not stated");
+            say_why_not(s, c);
         }
     }
 }

@@ -128,6 +128,29 @@ Test(catalog, names_are_found_in_common_spellings)
     bt_catalog_close(c);
 }
 
+Test(catalog, names_are_known_without_their_owner)
+{
+    static const char *const names[][2] = {
+        {"Meta-Llama-3-8B-Instruct", "llama-3-8b"},
+        {"Meta-Llama-3.1-405B-Instruct", "llama-3.1-405b"},
+        {"Qwen2.5-Coder-32B-Instruct", "qwen2.5-32b"},
+        {"DeepSeek-R1-Distill-Qwen-32B", "deepseek-r1-distill-qwen-32b"},
+        {"Qwen/Qwen3-4B-Instruct-2507", "qwen3-4b-2507"},
+    };
+    struct bt_catalog *c = open_catalog();
+    const struct bt_catalog_model *m = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct bt_error err = {0};
+        cr_assert_eq(bt_catalog_find_model(c, names[i][0], "model", &m, &err), BT_OK, "%s",
+                     err.msg);
+        cr_expect_str_eq(m->arch.name, names[i][1]);
+    }
+    cr_expect_eq(bt_catalog_find_model(c, "meta-llama/8b", "model", &m, NULL), BT_ERR_NOTFOUND);
+    cr_expect_eq(bt_catalog_find_model(c, "nobody/Llama-3.1-8B", "model", &m, NULL),
+                 BT_ERR_NOTFOUND, "a folder's path is no catalog name");
+    bt_catalog_close(c);
+}
+
 /* Every alias leads to the row that holds it: no two rows share a spelling. */
 Test(catalog, aliases_are_unambiguous)
 {
