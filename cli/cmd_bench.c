@@ -229,5 +229,7 @@ const struct bt_command bt_cmd_bench = {
     .takes_run = true,
     .min_positional = 0,
     .max_positional = 1,
+    .notes = "Without --executor the engine runs on the GPU where there is one and a program with\n"
+             "its engine, else on the CPU.\n",
     .run = run,
 };

@@ -400,5 +400,6 @@ const struct bt_command bt_cmd_calibrate = {
     .takes_run = true,
     .min_positional = 0,
     .max_positional = 0,
+    .notes = "Without --executor cuda the CPU is measured.\n",
     .run = run,
 };

@@ -622,6 +622,8 @@ const struct bt_command bt_cmd_validate = {
     .takes_run = true,
     .min_positional = 1,
     .max_positional = 1,
-    .notes = "Exit status 1: an error over the limit and over the noise.\n",
+    .notes =
+        "Without --executor cuda the engine runs on the CPU. Exit status 1: an error over the\n"
+        "limit and over the noise.\n",
     .run = run,
 };
