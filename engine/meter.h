@@ -28,15 +28,15 @@ enum bt_step_part {
     BT_PART_QKV,        /* three products */
     BT_PART_ROPE,       /* norms of queries and keys too */
     BT_PART_KV_WRITE,   /* to the pool */
-    BT_PART_ATTENTION,  /* */
-    BT_PART_O,          /* */
+    BT_PART_ATTENTION,  /* over the pool */
+    BT_PART_O,          /* one product */
     BT_PART_ADD,        /* to the residual stream */
     BT_PART_GATE_UP,    /* two products */
     BT_PART_ACTIVATION, /* silu(gate) * up */
-    BT_PART_DOWN,       /* */
+    BT_PART_DOWN,       /* one product */
     BT_PART_FINAL_NORM, /* of the rows that are wanted */
     BT_PART_QUANTISE,   /* of activations, where it is an operation by itself */
-    BT_PART_LM_HEAD,    /* */
+    BT_PART_LM_HEAD,    /* to logits */
     BT_PART_SAMPLE,     /* from logits to tokens */
     BT_STEP_PARTS,
 };

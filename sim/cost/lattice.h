@@ -74,11 +74,9 @@ struct bt_lattice {
     bool switches;  /* the guard lets values fall where measured kernel switches do: see below */
     double guard_median; /* median |exp(guarded - measured) - 1| over measured nodes */
 
-    struct bt_lattice_error along; /* one point absent, inside along axis 0, guard included */
-    struct bt_lattice_error
-        off_main; /* a whole coordinate of axis 0 absent: chords along it alone */
-    struct bt_lattice_error
-        off_rest; /* a whole line along axis 0 absent: chords along the others */
+    struct bt_lattice_error along;    /* one point absent, inside along axis 0, guard included */
+    struct bt_lattice_error off_main; /* a coordinate of axis 0 absent: chords along it alone */
+    struct bt_lattice_error off_rest; /* a line along axis 0 absent: chords along the others */
 };
 
 /* Builds a grid from n >= 1 points; points that coincide are averaged. BT_ERR_LIMIT when the axes

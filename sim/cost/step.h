@@ -62,8 +62,7 @@ struct bt_step_opts {
     bool separate;
     double time_scale; /* of every operation, for a fitted efficiency: 1 / efficiency; 0: 1 */
     int64_t step_overhead_ns; /* device idle between steps, however many are in flight; 0: none */
-    double
-        device_copy_share; /* of memory bandwidth that a copy inside the device reaches; 0: 0.9 */
+    double device_copy_share; /* of memory bandwidth, of copies inside the device; 0: 0.9 */
 };
 
 /* Makes the model. Takes the laws over, also on failure (draft_law.ops may be NULL unless a draft

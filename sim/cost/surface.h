@@ -64,9 +64,8 @@ struct bt_surface {
 
 struct bt_surface_point {
     double time_ns;
-    bool inside; /* within the measured range along every coordinate */
-    bool
-        derived; /* a chunk with KV before it, from the whole prompt's time by its share of pairs */
+    bool inside;  /* within the measured range along every coordinate */
+    bool derived; /* a chunk behind KV, by its share of the pairs of the whole prompt */
 };
 
 /* Pointer to the coordinate along which an operation's work mainly grows: m, ctx, q_len, bytes. */

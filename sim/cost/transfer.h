@@ -44,11 +44,10 @@ struct bt_transfer {
     int32_t n_relatives;
     struct bt_relative relatives[BT_TRANSFER_RELATIVES_MAX];
     double weight[BT_TRANSFER_RELATIVES_MAX]; /* sum to 1 */
-    double
-        memory_share[BT_TRANSFER_RELATIVES_MAX];  /* of its memory roof that the relative reaches */
-    double rate_share[BT_TRANSFER_RELATIVES_MAX]; /* of its arithmetic roof */
-    int32_t nearest;                              /* index of the weightiest */
-    const struct bt_gpu *target;                  /* borrowed */
+    /* Of its roofs that the relative reaches: memory, arithmetic. */
+    double memory_share[BT_TRANSFER_RELATIVES_MAX], rate_share[BT_TRANSFER_RELATIVES_MAX];
+    int32_t nearest;             /* index of the weightiest */
+    const struct bt_gpu *target; /* borrowed */
 
     int32_t n_left_out; /* GPUs that were predicted from the others; 0: the bound is a default */
     double log_bound;   /* the true time is within exp(+-log_bound) of the prediction, 90% */
