@@ -32,7 +32,7 @@ static enum bt_code fill_defaults(struct bt_executor_opts *o, struct bt_error *e
         BT_FAIL(err, BT_ERR_ARG, o->clock, "clock: work counts the CPU executor's thread alone");
     }
     o->n_ranks = o->n_ranks == 0 ? 1 : o->n_ranks;
-    o->max_rows = o->max_rows == 0 ? BT_CUDA_DEFAULT_ROWS : o->max_rows;
+    o->max_rows = o->max_rows == 0 ? BT_CUDA_PIECE_ROWS : o->max_rows;
     int32_t decode_rows = bt_cuda_bucket(o->max_seqs) * (1 + o->spec_k);
     o->max_rows = max32(o->max_rows, decode_rows);
     return BT_OK;

@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-enum { BT_CUDA_INFLIGHT_MAX = 2, BT_CUDA_DEFAULT_ROWS = 2048 };
+enum { BT_CUDA_INFLIGHT_MAX = 2, BT_CUDA_PIECE_ROWS = 2048 };
 
 /* Errors of bt_executor_opts_check; BT_ERR_ARG for formats that have no kernels; BT_ERR_MISSING
  * without a GPU; BT_ERR_NOMEM with what does not fit. */
