@@ -3,6 +3,7 @@
 #include "cli/cmd.h"
 #include "cli/config_opts.h"
 #include "cli/simulate.h"
+#include "engine/core/order.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,12 +22,6 @@ static double now_s(void)
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* Serves the workload `repeats` times from its source on, as replay does without files and store.
@@ -54,7 +49,7 @@ static enum bt_code measure(const struct bt_world *w, const struct bt_deploy *d,
         }
         hash = result->plan_hash;
     }
-    qsort(seconds, (size_t)repeats, sizeof *seconds, compare_doubles);
+    qsort(seconds, (size_t)repeats, sizeof *seconds, bt_compare_doubles);
     *timing = (struct timing){seconds[repeats / 2], seconds[repeats - 1] - seconds[0]};
     return BT_OK;
 }

@@ -9,6 +9,7 @@
 #include "cli/simulate.h"
 #include "cli/step_diff.h"
 #include "db/store.h"
+#include "engine/core/order.h"
 #include "engine/cpu/host.h"
 
 #include <errno.h>
@@ -291,12 +292,6 @@ static enum bt_code simulate(struct validate *v, struct bt_error *err)
     return BT_OK;
 }
 
-static int compare_reals(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The engine's answer is the median of its runs; the distance of the extremes is its noise. */
 static void compare(struct validate *v)
 {
@@ -306,7 +301,7 @@ static void compare(struct validate *v)
         struct row *r = &v->rows[i];
         double *runs = v->measured[i];
         int32_t n = v->n_runs;
-        qsort(runs, (size_t)n, sizeof *runs, compare_reals);
+        qsort(runs, (size_t)n, sizeof *runs, bt_compare_doubles);
         r->predicted = predicted[i];
         r->measured = (runs[n / 2] + runs[(n - 1) / 2]) / 2;
         r->noise = n > 1 ? (runs[n - 1] - runs[0]) / r->measured : NAN;

@@ -1,5 +1,6 @@
 /* The tables of the figures, from results. */
 #include "cli/plot_files.h"
+#include "engine/core/order.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -40,12 +41,6 @@ enum bt_code bt_plot_rate(struct bt_plots *p, const struct bt_plot_opts *opts,
 
 /* ---- cdf ---- */
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Arrival of the first request after the warm-up; INT64_MIN without one. */
 static int64_t warmup_end(const struct bt_req_record *records, int64_t n, int64_t n_warmup,
                           int64_t *scratch)
@@ -59,7 +54,7 @@ static int64_t warmup_end(const struct bt_req_record *records, int64_t n, int64_
     for (int64_t i = 0; i < n; i++) {
         scratch[i] = records[i].arrival_ns;
     }
-    qsort(scratch, (size_t)n, sizeof scratch[0], by_value);
+    qsort(scratch, (size_t)n, sizeof scratch[0], bt_compare_int64);
     return scratch[n_warmup];
 }
 
@@ -84,8 +79,8 @@ enum bt_code bt_plot_run_init(struct bt_plot_run *run, const char *name,
             e2e[run->n_e2e++] = r->end_ns - r->arrival_ns;
         }
     }
-    qsort(ttft, (size_t)run->n_ttft, sizeof ttft[0], by_value);
-    qsort(e2e, (size_t)run->n_e2e, sizeof e2e[0], by_value);
+    qsort(ttft, (size_t)run->n_ttft, sizeof ttft[0], bt_compare_int64);
+    qsort(e2e, (size_t)run->n_e2e, sizeof e2e[0], bt_compare_int64);
     run->memory = ttft;
     run->ttft_ns = ttft;
     run->e2e_ns = e2e;

@@ -1,6 +1,7 @@
 #include "cli/replay_compare.h"
 
 #include "engine/core/metrics.h"
+#include "engine/core/order.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,12 +13,6 @@ struct series {
     double *measured, *predicted; /* owned, n of each; seconds */
     int64_t n;
 };
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static double mean_of(const double *v, int64_t n)
 {
@@ -60,8 +55,8 @@ static void add_series(json_t *rows, struct series *s)
     for (int64_t i = 0; i < s->n; i++) {
         absolute += fabs(s->predicted[i] - s->measured[i]);
     }
-    qsort(s->measured, (size_t)s->n, sizeof *s->measured, compare_doubles);
-    qsort(s->predicted, (size_t)s->n, sizeof *s->predicted, compare_doubles);
+    qsort(s->measured, (size_t)s->n, sizeof *s->measured, bt_compare_doubles);
+    qsort(s->predicted, (size_t)s->n, sizeof *s->predicted, bt_compare_doubles);
     for (size_t k = 0; k < sizeof stats / sizeof *stats; k++) {
         add_row(rows, s->name, stats[k].name, percentile_of(s->measured, s->n, stats[k].p),
                 percentile_of(s->predicted, s->n, stats[k].p));

@@ -1,5 +1,6 @@
 #include "engine/meter.h"
 
+#include "engine/core/order.h"
 #include "engine/core/rng.h"
 
 #include <stdlib.h>
@@ -127,15 +128,9 @@ void bt_meter_plan(struct bt_meter *m, const struct bt_step_shape *s, struct bt_
     }
 }
 
-static int compare(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 double bt_meter_median(int64_t *samples, int32_t n, double *spread)
 {
-    qsort(samples, (size_t)n, sizeof *samples, compare);
+    qsort(samples, (size_t)n, sizeof *samples, bt_compare_int64);
     *spread = (double)(samples[3 * n / 4] - samples[n / 4]) / 2;
     return (double)(samples[n / 2] + samples[(n - 1) / 2]) / 2;
 }

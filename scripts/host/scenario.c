@@ -140,9 +140,7 @@ static void add_acceptance(const struct load *ld, luaL_Buffer *b, int idx, const
 }
 
 /* { draft = .., k = .., acceptance = .., temperature = .., text = .., adaptive = ..,
- * off_above_batch = .. } as the option's
- * text.
- * [-0, +1, e] */
+ * off_above_batch = .. } as the option's text. [-0, +1, e] */
 static const char *push_spec(const struct load *ld, int idx, const char *path)
 {
     static const char *const keys[] = {"draft",           "self",        "medusa", "k",

@@ -1,5 +1,6 @@
 #include "sim/cost/host_law.h"
 
+#include "engine/core/order.h"
 #include "sim/cost/roofline.h"
 
 #include <math.h>
@@ -172,18 +173,12 @@ static const struct line *find_line(const struct host_law *l, enum bt_op op,
 
 /* ---- errors by leaving one out ---- */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double p90(double *x, int32_t n)
 {
     if (n == 0) {
         return 0;
     }
-    qsort(x, (size_t)n, sizeof *x, compare_doubles);
+    qsort(x, (size_t)n, sizeof *x, bt_compare_doubles);
     return x[(n - 1) * 9 / 10];
 }
 

@@ -1,5 +1,7 @@
 #include "sim/plan/bound.h"
 
+#include "engine/core/order.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -77,12 +79,6 @@ static struct alone run_alone(const struct bt_deploy *d, const struct bt_request
     return a;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double statistic_of(double *v, int64_t n, enum bt_stat stat)
 {
     static const double ps[BT_N_STATS] = {[BT_STAT_P50] = 0.5,
@@ -90,7 +86,7 @@ static double statistic_of(double *v, int64_t n, enum bt_stat stat)
                                           [BT_STAT_P95] = 0.95,
                                           [BT_STAT_P99] = 0.99,
                                           [BT_STAT_MAX] = 1};
-    qsort(v, (size_t)n, sizeof *v, compare_doubles);
+    qsort(v, (size_t)n, sizeof *v, bt_compare_doubles);
     if (stat == BT_STAT_MEAN) {
         double sum = 0;
         for (int64_t i = 0; i < n; i++) {

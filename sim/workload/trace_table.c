@@ -1,4 +1,5 @@
 /* A trace as a compact table: columns of its requests in order of arrival. */
+#include "engine/core/order.h"
 #include "engine/core/rng.h"
 #include "sim/workload/internal.h"
 #include "sim/workload/tick.h"
@@ -230,13 +231,6 @@ static enum bt_code sort_table(struct bt_trace *t, struct bt_error *err)
     return BT_OK;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Spreads each group of rows of one time uniformly (order statistics of uniform draws, so that a
  * Poisson stream logged in ticks is one again) over the tick that begins there. */
 static enum bt_code spread_table(struct bt_trace *t, uint64_t seed, struct bt_error *err)
@@ -258,7 +252,7 @@ static enum bt_code spread_table(struct bt_trace *t, uint64_t seed, struct bt_er
         if (j < t->n && t->time_ns[j] - at < width) {
             width = t->time_ns[j] - at; /* the clock jitters: keep the order */
         }
-        qsort(u, (size_t)(j - i), sizeof *u, compare_doubles);
+        qsort(u, (size_t)(j - i), sizeof *u, bt_compare_doubles);
         for (int64_t k = i; k < j; k++) {
             t->time_ns[k] = at + (int64_t)(u[k - i] * (double)width);
         }

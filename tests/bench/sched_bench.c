@@ -5,6 +5,7 @@
  * busy machine shows less. Prints a JSON object a case: median of the repeats and their spread. A
  * case's name as argument runs that one alone.
  */
+#include "engine/core/order.h"
 #include "engine/core/rng.h"
 #include "engine/core/sched.h"
 
@@ -30,12 +31,6 @@ static double now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static void die(const char *what)
@@ -172,7 +167,7 @@ int main(int argc, char **argv)
                 die("a request was lost");
             }
         }
-        qsort(ns, REPEATS, sizeof *ns, by_value);
+        qsort(ns, REPEATS, sizeof *ns, bt_compare_doubles);
         printf("{\"case\": \"%s\", \"ns_per_seq_step\": %.2f, \"spread\": %.2f, \"ns_per_step\": "
                "%.1f, \"steps\": %lld, \"seqs_per_step\": %.1f}\n",
                cases[i].name, ns[REPEATS / 2], ns[REPEATS - 1] - ns[0],

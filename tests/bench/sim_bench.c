@@ -7,6 +7,7 @@
  * timed. Prints a JSON object a case: median of the repeats and their spread, and the largest
  * resident memory of the process so far.
  */
+#include "engine/core/order.h"
 #include "sim/run.h"
 #include "sim/workload/trace.h"
 #include "tests/sim/fixtures.h"
@@ -31,12 +32,6 @@ static double peak_rss_mb(void)
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
     return (double)u.ru_maxrss / 1024;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static void die(const struct bt_error *err)
@@ -72,7 +67,7 @@ struct timing {
 
 static struct timing timing_of(double *seconds)
 {
-    qsort(seconds, REPEATS, sizeof *seconds, by_value);
+    qsort(seconds, REPEATS, sizeof *seconds, bt_compare_doubles);
     return (struct timing){seconds[REPEATS / 2], seconds[REPEATS - 1] - seconds[0]};
 }
 

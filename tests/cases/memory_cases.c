@@ -1,6 +1,7 @@
 #include "tests/cases/memory_cases.h"
 
 #include "engine/core/arena.h"
+#include "engine/core/order.h"
 #include "sim/hardware/stack.h"
 
 #include <ctype.h>
@@ -707,13 +708,6 @@ void memory_cases_free(struct memory_cases *c)
 
 /* ---- what comes of it ---- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double memory_cases_median(const struct memory_cases *c, enum case_basis basis)
 {
     double *errors = calloc((size_t)c->n + 1, sizeof *errors);
@@ -725,7 +719,7 @@ double memory_cases_median(const struct memory_cases *c, enum case_basis basis)
     }
     double median = NAN;
     if (n > 0) {
-        qsort(errors, (size_t)n, sizeof *errors, by_value);
+        qsort(errors, (size_t)n, sizeof *errors, bt_compare_doubles);
         median = n % 2 == 1 ? errors[n / 2] : (errors[n / 2 - 1] + errors[n / 2]) / 2;
     }
     free(errors);

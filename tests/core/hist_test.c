@@ -1,4 +1,5 @@
 #include "engine/core/hist.h"
+#include "engine/core/order.h"
 #include "engine/core/rng.h"
 
 #include <criterion/criterion.h>
@@ -26,12 +27,6 @@ static void init(struct bt_hist *h, int32_t sub_bits)
 {
     struct bt_error err = {0};
     cr_assert_eq(bt_hist_init(h, &arena, sub_bits, &err), BT_OK, "%s", err.msg);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
 }
 
 Test(hist, init_reports_range_and_memory)
@@ -130,7 +125,7 @@ Test(hist, percentiles_agree_with_a_sort_within_the_stated_error)
             sum += (double)v[i];
             bt_hist_record(&h, v[i], 1);
         }
-        qsort(v, N, sizeof *v, by_value);
+        qsort(v, N, sizeof *v, bt_compare_int64);
         cr_expect_eq(h.n, N);
         cr_expect_eq(h.max, v[N - 1]);
         cr_expect_float_eq(h.sum, sum, 1e-9 * sum);

@@ -1,4 +1,5 @@
 #include "engine/core/metrics.h"
+#include "engine/core/order.h"
 #include "engine/core/rng.h"
 
 #include <criterion/criterion.h>
@@ -163,12 +164,6 @@ Test(metrics, latencies_follow_the_definitions)
     cr_expect_eq(s->ttft.rel_error, 0.0);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Percentiles of E2E against a sort, exact and from the histogram; warm-up and unfinished requests
  * are left out. */
 Test(metrics, percentiles_agree_with_a_sort)
@@ -194,7 +189,7 @@ Test(metrics, percentiles_agree_with_a_sort)
             }
         }
         struct bt_summary *s = finish(m, 200 * SEC, 0, 0);
-        qsort(e2e, (size_t)n, sizeof *e2e, by_value);
+        qsort(e2e, (size_t)n, sizeof *e2e, bt_compare_int64);
         static const double ps[] = {50, 90, 95, 99, 100};
         const double got[] = {s->e2e.p50_s, s->e2e.p90_s, s->e2e.p95_s, s->e2e.p99_s, s->e2e.max_s};
         cr_expect_eq(s->e2e.n, n);

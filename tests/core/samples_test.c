@@ -1,3 +1,4 @@
+#include "engine/core/order.h"
 #include "engine/core/rng.h"
 #include "engine/core/samples.h"
 
@@ -20,12 +21,6 @@ static void teardown(void)
 }
 
 TestSuite(samples, .init = setup, .fini = teardown);
-
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
 
 static const double ps[] = {0.1, 25, 50, 50, 90, 95, 99, 100};
 enum { N_PS = 8 };
@@ -53,7 +48,7 @@ static void check_against_sort(uint64_t seed, int64_t cap, bool counted, int64_t
         }
         bt_samples_add(&s, value, count);
     }
-    qsort(all, (size_t)have, sizeof *all, by_value);
+    qsort(all, (size_t)have, sizeof *all, bt_compare_int64);
     bt_samples_sort(&s, scratch, scratch + cap);
     int64_t got[N_PS];
     bt_samples_percentiles(&s, ps, N_PS, got);

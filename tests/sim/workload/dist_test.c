@@ -1,4 +1,5 @@
 /* Distributions and arrival processes against their closed forms. */
+#include "engine/core/order.h"
 #include "sim/workload/arrival.h"
 #include "sim/workload/dist.h"
 
@@ -9,13 +10,6 @@
 #include <string.h>
 
 enum { N_DRAWS = 200000 };
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 struct moments {
     double mean, cv, p95;
@@ -36,7 +30,7 @@ static struct moments draw_moments(const struct bt_dist_spec *spec, uint64_t see
         sum += x[i];
         sum2 += x[i] * x[i];
     }
-    qsort(x, N_DRAWS, sizeof *x, compare_doubles);
+    qsort(x, N_DRAWS, sizeof *x, bt_compare_doubles);
     struct moments m = {.mean = sum / N_DRAWS, .p95 = x[(int)(0.95 * N_DRAWS) - 1]};
     m.cv = sqrt(fmax(sum2 / N_DRAWS - m.mean * m.mean, 0.0)) / m.mean;
     free(x);
