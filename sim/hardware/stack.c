@@ -28,6 +28,10 @@ enum { VERSION_MAJOR = 1000, ANY_PATCH = 1000 };
     .sampler_bytes_per_logit = 12, .context_bytes = 900 * MIB, .rank_bytes = 512 * MIB,            \
     .max_seqs = 2048, .batched_tokens = 8192, .prefix_cache = true
 
+#define SGLANG                                                                                     \
+    .engine = BT_STACK_SGLANG, .block_tokens = 1, .max_seqs = 2048, .chunked_prefill = true,       \
+    .prefix_cache = true
+
 /* In order: the first family that holds a version is its family. What the figures rest on:
  * docs/STACKS.md. */
 static const struct bt_stack_family families[] = {
@@ -196,17 +200,35 @@ static const struct bt_stack_family families[] = {
         .inflight = 2,
     },
     {
-        .name = "SGLang 0.3 to 0.5",
-        .engine = BT_STACK_SGLANG,
+        SGLANG,
+        .name = "SGLang 0.3",
         .from = V(0, 3),
+        .until = V(0, 3),
+        .until_patch = ANY_PATCH,
+        .mem_fraction = 0.88,
+        .context_bytes = 450 * MIB,
+        .rank_bytes = 128 * MIB,
+        .inflight = 1,
+    },
+    {
+        SGLANG,
+        .name = "SGLang 0.4",
+        .from = V(0, 4),
+        .until = V(0, 4),
+        .until_patch = ANY_PATCH,
+        .mem_fraction = 0.88,
+        .context_bytes = 450 * MIB,
+        .rank_bytes = 128 * MIB,
+        .inflight = 2,
+    },
+    {
+        SGLANG,
+        .name = "SGLang 0.5",
+        .from = V(0, 5),
         .until = V(0, 5),
         .until_patch = ANY_PATCH,
         .context_bytes = 717 * MIB,
         .rank_bytes = 256 * MIB,
-        .block_tokens = 1,
-        .max_seqs = 2048,
-        .chunked_prefill = true,
-        .prefix_cache = true,
         .inflight = 2,
     },
 };
@@ -317,9 +339,12 @@ static bool is_large_for_vllm(const struct bt_gpu *gpu)
     return gpu->usable_bytes >= 70 * GIB && gpu->family != BT_GPU_AMPERE;
 }
 
-/* SGLang's chunk by the card's memory. */
-static int32_t sglang_chunk(const struct bt_gpu *gpu)
+/* SGLang's chunk by the card's memory; until 0.4 two sizes of card. */
+static int32_t sglang_chunk(const struct bt_stack_family *f, const struct bt_gpu *gpu)
 {
+    if (f->mem_fraction > 0) {
+        return gpu->usable_bytes < 25 * GIB ? 2048 : 8192;
+    }
     if (gpu->usable_bytes < 35 * GIB) {
         return 2048;
     }
@@ -365,7 +390,7 @@ int32_t bt_stack_batched_tokens(const struct bt_stack *s, const struct bt_gpu *g
         return f->batched_tokens;
     }
     if (f->engine == BT_STACK_SGLANG) {
-        return sglang_chunk(gpu);
+        return sglang_chunk(f, gpu);
     }
     if (f->v0) {
         bool chunked = f->chunk_above > 0 && max_model_len > f->chunk_above;
@@ -382,11 +407,30 @@ int32_t bt_stack_max_seqs(const struct bt_stack *s, const struct bt_gpu *gpu)
     return is_large_for_vllm(gpu) ? 1024 : 256;
 }
 
+/* SGLang's static share until 0.4: less for more ranks. */
+static double sglang_fraction_of_ranks(double alone, int32_t tp)
+{
+    static const struct {
+        int32_t tp;
+        double less;
+    } steps[] = {{16, 0.09}, {8, 0.07}, {4, 0.03}, {2, 0.01}};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        if (tp >= steps[i].tp) {
+            return alone - steps[i].less;
+        }
+    }
+    return alone;
+}
+
 double bt_stack_mem_fraction(const struct bt_stack *s, const struct bt_gpu *gpu,
                              int32_t batched_tokens, int32_t tp)
 {
-    return s->family->engine == BT_STACK_SGLANG ? sglang_fraction(gpu, batched_tokens, tp)
-                                                : s->family->mem_fraction;
+    const struct bt_stack_family *f = s->family;
+    if (f->engine != BT_STACK_SGLANG) {
+        return f->mem_fraction;
+    }
+    return f->mem_fraction > 0 ? sglang_fraction_of_ranks(f->mem_fraction, tp)
+                               : sglang_fraction(gpu, batched_tokens, tp);
 }
 
 int32_t bt_stack_graphs(const struct bt_stack *s, int32_t max_seqs)

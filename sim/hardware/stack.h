@@ -38,7 +38,7 @@ struct bt_stack_family {
     int32_t until_patch; /* of `until` */
     bool v0;             /* vLLM's first engine */
 
-    double mem_fraction;
+    double mem_fraction; /* 0: SGLang 0.5's, by the card */
     enum bt_vllm_reading reading;
     /* The profile run: T tokens through the model, then the sampler on as many rows as sequences.
      * Eager layers hold three (later four) copies of the hidden states beside the MLP's tensors,

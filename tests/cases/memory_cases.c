@@ -171,7 +171,9 @@ static void stack_of(const char *engine, const char *version, bool has_cpu_block
         int32_t major = has(version, "1.") ? 1 : 0;
         (void)snprintf(out, CASE_STACK_BYTES, major == 1 ? "trtllm-1.0" : "trtllm-0.9");
     } else if (strcmp(engine, "sglang") == 0) {
-        (void)snprintf(out, CASE_STACK_BYTES, "sglang-0.5");
+        bool august = has(version, "2025-08") || has(version, "2025-09"); /* the first of 0.5 */
+        bool old = has(version, "2024") || (has(version, "2025-0") && !august);
+        (void)snprintf(out, CASE_STACK_BYTES, "sglang-%s", v[0] != '\0' ? v : old ? "0.4" : "0.5");
     }
 }
 

@@ -83,7 +83,9 @@ Test(stack, versions_fall_into_families)
         {"vllm-0.29", "vLLM 0.21 to 0.30"},
         {"trtllm-0.9", "TensorRT-LLM before 1.0 (engines)"},
         {"trtllm-1.0", "TensorRT-LLM 1.0 to 1.4"},
-        {"sglang-0.5.3", "SGLang 0.3 to 0.5"},
+        {"sglang-0.3", "SGLang 0.3"},
+        {"sglang-0.4.6", "SGLang 0.4"},
+        {"sglang-0.5.3", "SGLang 0.5"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct bt_stack s;
@@ -239,6 +241,25 @@ Test(stack, sglang_leaves_activations_to_the_rest)
     o.mem_fraction = 0.9;
     int64_t more = account(&o).kv_pool_bytes;
     cr_expect_float_eq((double)(more - few) / (double)h100.usable_bytes, 0.1, 0.002);
+}
+
+/* Logs of Llama-3.1-8B on an H100 said 444,500 tokens in January 2025 and 442,750 in March. */
+Test(stack, sglang_0_4_gives_a_share_by_ranks)
+{
+    struct bt_stack s;
+    cr_assert_eq(bt_stack_find("sglang-0.4", &s, NULL), BT_OK);
+    static const struct {
+        int32_t tp;
+        double share;
+    } shares[] = {{1, 0.88}, {2, 0.87}, {4, 0.85}, {8, 0.81}, {16, 0.79}};
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        cr_expect_float_eq(bt_stack_mem_fraction(&s, &h100, 8192, shares[i].tp), shares[i].share,
+                           1e-12, "tp %d", shares[i].tp);
+    }
+    struct bt_memory_opts o = {.arch = &llama31_8b, .gpu = &h100, .stack = "sglang-0.4"};
+    cr_expect_float_eq((double)account(&o).kv_tokens_total, 444500, 2500);
+    cr_expect_eq(bt_stack_batched_tokens(&s, &rtx4090, 8192), 2048);
+    cr_expect_eq(bt_stack_batched_tokens(&s, &h100, 8192), 8192);
 }
 
 /* 2,588 blocks, as the engine printed; a card of the same size without displays has more. */
