@@ -68,8 +68,8 @@ static enum bt_code cut_windows(struct eval *e, struct bt_error *err)
 /* ---- scoring ---- */
 
 /* A session of a window's length on a model; the backend's session_destroy ends it. */
-static enum bt_code open_session(const struct eval *e, const struct bt_engine *engine, void **out,
-                                 struct bt_error *err)
+static enum bt_code open_session(const struct eval *e, const struct bt_engine *engine,
+                                 struct bt_session **out, struct bt_error *err)
 {
     struct bt_session_opts so = {
         .model = &engine->model,
@@ -85,7 +85,7 @@ static enum bt_code score_all(struct eval *e, const struct bt_engine *engine, co
                               struct bt_eval_windows *out, struct bt_error *err)
 {
     const struct bt_backend *backend = engine->backend;
-    void *s;
+    struct bt_session *s;
     BT_TRY(open_session(e, engine, &s, err));
     struct bt_progress bar;
     bt_progress_start(&bar, label, "windows", e->cli->quiet);
@@ -112,7 +112,7 @@ static enum bt_code score_all(struct eval *e, const struct bt_engine *engine, co
     return code;
 }
 
-static enum bt_code write_rows(struct eval *e, void *s, FILE *f, float *logits,
+static enum bt_code write_rows(struct eval *e, struct bt_session *s, FILE *f, float *logits,
                                struct bt_error *err)
 {
     size_t vocab = (size_t)e->engine.model.config.arch.vocab;
@@ -127,7 +127,7 @@ static enum bt_code write_rows(struct eval *e, void *s, FILE *f, float *logits,
 /* The logits of the first window, for comparison with another engine's. */
 static enum bt_code write_logits(struct eval *e, const char *path, struct bt_error *err)
 {
-    void *s;
+    struct bt_session *s;
     BT_TRY(open_session(e, &e->engine, &s, err));
     FILE *f = fopen(path, "wb");
     int why = errno;

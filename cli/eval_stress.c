@@ -9,7 +9,7 @@ enum { LONGEST = 2048, CHUNK = 32 };
 
 struct stress {
     const struct bt_engine *engine;
-    void *session;
+    struct bt_session *session;
     int32_t n_max;    /* tokens of the longest sequence */
     int32_t large_id; /* the row of the embedding with the greatest norm */
     int32_t small_id; /* .. and with the least */
@@ -200,8 +200,6 @@ enum bt_code bt_eval_stress(struct bt_cli *cli, const struct bt_engine *e, struc
     json_decref(doc);
     free(s.ids);
     free(s.logits);
-    if (s.session != NULL) {
-        e->backend->session_destroy(s.session);
-    }
+    e->backend->session_destroy(s.session);
     return code;
 }

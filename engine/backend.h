@@ -33,17 +33,17 @@ struct bt_backend {
     void (*fit_sched)(const struct bt_executor *x, struct bt_sched_opts *sched);
 
     /* One sequence on a model; see engine/cpu/session.h. */
-    enum bt_code (*session_create)(const struct bt_session_opts *opts, void **session,
+    enum bt_code (*session_create)(const struct bt_session_opts *opts, struct bt_session **out,
                                    struct bt_error *err);
-    enum bt_code (*session_run)(void *session, const int32_t *ids, int32_t n, int32_t from,
+    enum bt_code (*session_run)(struct bt_session *s, const int32_t *ids, int32_t n, int32_t from,
                                 int32_t first, float *logits, struct bt_error *err);
-    enum bt_code (*session_score)(void *session, const int32_t *ids, int32_t n,
+    enum bt_code (*session_score)(struct bt_session *s, const int32_t *ids, int32_t n,
                                   struct bt_score *out, double *nll_of, struct bt_error *err);
     /* What static activation scales have met so far, in a session and in an executor; NULL: not
      * counted. */
-    struct bt_clip_counts (*session_clipped)(const void *session);
+    struct bt_clip_counts (*session_clipped)(const struct bt_session *s);
     struct bt_clip_counts (*clipped)(const struct bt_executor *x);
-    void (*session_destroy)(void *session);
+    void (*session_destroy)(struct bt_session *s); /* NULL is allowed */
 
     /* The time of a step and its parts; see engine/meter.h and engine/cpu/measure.h. */
     enum bt_code (*meter_create)(const struct bt_meter_opts *opts, struct bt_meter **out,

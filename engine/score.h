@@ -11,6 +11,9 @@
 extern "C" {
 #endif
 
+/* One sequence on a model; what it is made of is the executor's. */
+struct bt_session;
+
 struct bt_session_opts {
     const struct bt_model *model; /* borrowed, outlives the session */
     enum bt_act_format compute;   /* as bt_executor_opts */

@@ -49,7 +49,7 @@ static enum bt_code take_residual(const struct bt_cpu_samples *s, int32_t hidden
 }
 
 static enum bt_code make_session(const struct bt_model *m, const struct bt_cpu_samples *s,
-                                 struct bt_cpu_session **out, struct bt_error *err)
+                                 struct bt_session **out, struct bt_error *err)
 {
     struct bt_session_opts o = {.model = m, .max_ctx = s->sample_tokens, .n_threads = s->n_threads};
     return bt_cpu_session_create(&o, out, err);
@@ -119,7 +119,7 @@ static enum bt_code pass(struct bt_cpu_calib *c, const struct bt_model *m, int32
     if (work == NULL) {
         BT_FAIL(err, BT_ERR_NOMEM, 0, "calibration: no memory for a sample");
     }
-    struct bt_cpu_session *session = NULL;
+    struct bt_session *session = NULL;
     enum bt_code code = make_session(m, s, &session, err);
     if (code == BT_OK && !keep) {
         bt_cpu_session_tap(session, tap, c);
@@ -199,7 +199,7 @@ struct bt_calib_source bt_cpu_calib_source(struct bt_cpu_calib *c)
 /* ---- errors of layers ---- */
 
 struct compared {
-    struct bt_cpu_session *exact, *quantised;
+    struct bt_session *exact, *quantised;
     float *x;     /* [sample]: the exact stream */
     float *y;     /* [sample]: the quantised layer on the exact stream */
     float *own;   /* [sample]: the quantised stream */

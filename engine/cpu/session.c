@@ -6,7 +6,7 @@
 
 enum { SCORE_ROWS = 32 };
 
-struct bt_cpu_session {
+struct cpu_session {
     struct bt_arena arena;
     struct bt_kv_pool pool;
     struct bt_cpu_scratch scratch;
@@ -18,7 +18,7 @@ struct bt_cpu_session {
     float *logits;    /* [SCORE_ROWS, vocab] */
 };
 
-static enum bt_code take_pool(struct bt_cpu_session *s, const struct bt_session_opts *o,
+static enum bt_code take_pool(struct cpu_session *s, const struct bt_session_opts *o,
                               struct bt_error *err)
 {
     enum bt_kv_format kv = o->kv == BT_KV_DEFAULT ? BT_KV_FP32 : o->kv;
@@ -34,7 +34,7 @@ static enum bt_code take_pool(struct bt_cpu_session *s, const struct bt_session_
     return BT_OK;
 }
 
-static enum bt_code session_init(struct bt_cpu_session *s, const struct bt_session_opts *o,
+static enum bt_code session_init(struct cpu_session *s, const struct bt_session_opts *o,
                                  struct bt_error *err)
 {
     const struct bt_arch *a = &o->model->config.arch;
@@ -62,30 +62,32 @@ static enum bt_code session_init(struct bt_cpu_session *s, const struct bt_sessi
     return BT_OK;
 }
 
-enum bt_code bt_cpu_session_create(const struct bt_session_opts *opts, struct bt_cpu_session **out,
+enum bt_code bt_cpu_session_create(const struct bt_session_opts *opts, struct bt_session **out,
                                    struct bt_error *err)
 {
     *out = NULL;
-    struct bt_cpu_session *s = calloc(1, sizeof *s);
+    struct cpu_session *s = calloc(1, sizeof *s);
     if (s == NULL) {
         BT_FAIL(err, BT_ERR_NOMEM, 0, "session: no memory");
     }
     enum bt_code code = session_init(s, opts, err);
     if (code != BT_OK) {
-        bt_cpu_session_destroy(s);
+        bt_cpu_session_destroy((struct bt_session *)s);
         return code;
     }
-    *out = s;
+    *out = (struct bt_session *)s;
     return BT_OK;
 }
 
-struct bt_clip_counts bt_cpu_session_clipped(const struct bt_cpu_session *s)
+struct bt_clip_counts bt_cpu_session_clipped(const struct bt_session *session)
 {
+    const struct cpu_session *s = (const struct cpu_session *)session;
     return s->scratch.work.clip;
 }
 
-void bt_cpu_session_destroy(struct bt_cpu_session *s)
+void bt_cpu_session_destroy(struct bt_session *session)
 {
+    struct cpu_session *s = (struct cpu_session *)session;
     if (s != NULL) {
         bt_arena_fini(&s->arena);
         free(s);
@@ -93,7 +95,7 @@ void bt_cpu_session_destroy(struct bt_cpu_session *s)
 }
 
 /* Checks the tokens and wants the states of first .. n - 1. */
-static enum bt_code take_ids(struct bt_cpu_session *s, const int32_t *ids, int32_t n, int32_t from,
+static enum bt_code take_ids(struct cpu_session *s, const int32_t *ids, int32_t n, int32_t from,
                              int32_t first, struct bt_error *err)
 {
     const struct bt_arch *a = &s->decoder.model->config.arch;
@@ -106,7 +108,7 @@ static enum bt_code take_ids(struct bt_cpu_session *s, const int32_t *ids, int32
 }
 
 /* Leaves the states of tokens first .. n - 1 in s->states. */
-static enum bt_code states_of(struct bt_cpu_session *s, const int32_t *ids, int32_t n, int32_t from,
+static enum bt_code states_of(struct cpu_session *s, const int32_t *ids, int32_t n, int32_t from,
                               int32_t first, struct bt_error *err)
 {
     const struct bt_arch *a = &s->decoder.model->config.arch;
@@ -124,9 +126,10 @@ static enum bt_code states_of(struct bt_cpu_session *s, const int32_t *ids, int3
     return BT_OK;
 }
 
-enum bt_code bt_cpu_session_run(struct bt_cpu_session *s, const int32_t *ids, int32_t n,
+enum bt_code bt_cpu_session_run(struct bt_session *session, const int32_t *ids, int32_t n,
                                 int32_t from, int32_t first, float *logits, struct bt_error *err)
 {
+    struct cpu_session *s = (struct cpu_session *)session;
     BT_TRY(states_of(s, ids, n, from, logits == NULL ? n : first, err));
     if (logits != NULL && first < n) {
         bt_decoder_logits(&s->decoder, s->states, n - first, logits);
@@ -134,10 +137,11 @@ enum bt_code bt_cpu_session_run(struct bt_cpu_session *s, const int32_t *ids, in
     return BT_OK;
 }
 
-enum bt_code bt_cpu_session_layers(struct bt_cpu_session *s, const int32_t *ids, int32_t n,
+enum bt_code bt_cpu_session_layers(struct bt_session *session, const int32_t *ids, int32_t n,
                                    int32_t first, int32_t until, float *residual,
                                    struct bt_error *err)
 {
+    struct cpu_session *s = (struct cpu_session *)session;
     BT_TRY(take_ids(s, ids, n, 0, n, err));
     struct bt_cpu_segment seg = {.n_rows = n, .blocks = s->blocks};
     struct bt_cpu_batch batch = {
@@ -154,9 +158,10 @@ enum bt_code bt_cpu_session_layers(struct bt_cpu_session *s, const int32_t *ids,
     return BT_OK;
 }
 
-enum bt_code bt_cpu_session_score(struct bt_cpu_session *s, const int32_t *ids, int32_t n,
+enum bt_code bt_cpu_session_score(struct bt_session *session, const int32_t *ids, int32_t n,
                                   struct bt_score *out, double *nll_of, struct bt_error *err)
 {
+    struct cpu_session *s = (struct cpu_session *)session;
     const struct bt_arch *a = &s->decoder.model->config.arch;
     BT_ASSERT(n >= 2);
     *out = (struct bt_score){.finite = true};
@@ -171,8 +176,9 @@ enum bt_code bt_cpu_session_score(struct bt_cpu_session *s, const int32_t *ids, 
     return BT_OK;
 }
 
-void bt_cpu_session_tap(struct bt_cpu_session *s, bt_cpu_tap_fn tap, void *user)
+void bt_cpu_session_tap(struct bt_session *session, bt_cpu_tap_fn tap, void *user)
 {
+    struct cpu_session *s = (struct cpu_session *)session;
     s->decoder.tap = tap;
     s->decoder.tap_user = user;
 }

@@ -34,18 +34,15 @@ BT_NODISCARD enum bt_code bt_cuda_meter_run(struct bt_meter *meter,
  * name; name and family are left to the caller. Takes about a second. */
 BT_NODISCARD enum bt_code bt_cuda_measure_gpu(struct bt_gpu *out, struct bt_error *err);
 
-struct bt_cuda_session;
-
 /* As engine/cpu/session.h. */
 BT_NODISCARD enum bt_code bt_cuda_session_create(const struct bt_session_opts *opts,
-                                                 struct bt_cuda_session **out,
-                                                 struct bt_error *err);
-void bt_cuda_session_destroy(struct bt_cuda_session *s);
-BT_NODISCARD enum bt_code bt_cuda_session_run(struct bt_cuda_session *s, const int32_t *ids,
-                                              int32_t n, int32_t from, int32_t first, float *logits,
+                                                 struct bt_session **out, struct bt_error *err);
+void bt_cuda_session_destroy(struct bt_session *s);
+BT_NODISCARD enum bt_code bt_cuda_session_run(struct bt_session *s, const int32_t *ids, int32_t n,
+                                              int32_t from, int32_t first, float *logits,
                                               struct bt_error *err);
-BT_NODISCARD enum bt_code bt_cuda_session_score(struct bt_cuda_session *s, const int32_t *ids,
-                                                int32_t n, struct bt_score *out, double *nll_of,
+BT_NODISCARD enum bt_code bt_cuda_session_score(struct bt_session *s, const int32_t *ids, int32_t n,
+                                                struct bt_score *out, double *nll_of,
                                                 struct bt_error *err);
 
 #ifdef __cplusplus

@@ -6,7 +6,7 @@
 
 enum { SEQUENCES = 64, PIECE = 512 }; /* rows of logits at a time come with places for sequences */
 
-struct bt_cuda_session {
+struct cuda_session {
     struct bt_arena arena;
     struct bt_executor executor;
     int32_t max_ctx, vocab, piece;
@@ -18,7 +18,7 @@ struct bt_cuda_session {
     struct bt_gen_table table;
 };
 
-static enum bt_code init(struct bt_cuda_session *s, const struct bt_session_opts *o,
+static enum bt_code init(struct cuda_session *s, const struct bt_session_opts *o,
                          struct bt_error *err)
 {
     const struct bt_arch *a = &o->model->config.arch;
@@ -48,26 +48,27 @@ static enum bt_code init(struct bt_cuda_session *s, const struct bt_session_opts
     return bt_cuda_executor_create(&eo, &s->executor, err);
 }
 
-enum bt_code bt_cuda_session_create(const struct bt_session_opts *opts,
-                                    struct bt_cuda_session **out, struct bt_error *err)
+enum bt_code bt_cuda_session_create(const struct bt_session_opts *opts, struct bt_session **out,
+                                    struct bt_error *err)
 {
     *out = NULL;
-    struct bt_cuda_session *s = calloc(1, sizeof *s);
+    struct cuda_session *s = calloc(1, sizeof *s);
     if (s == NULL) {
         BT_FAIL(err, BT_ERR_NOMEM, 0, "session: no memory");
     }
     bt_arena_init(&s->arena, 0);
     enum bt_code code = init(s, opts, err);
     if (code != BT_OK) {
-        bt_cuda_session_destroy(s);
+        bt_cuda_session_destroy((struct bt_session *)s);
         return code;
     }
-    *out = s;
+    *out = (struct bt_session *)s;
     return BT_OK;
 }
 
-void bt_cuda_session_destroy(struct bt_cuda_session *s)
+void bt_cuda_session_destroy(struct bt_session *session)
 {
+    struct cuda_session *s = (struct cuda_session *)session;
     if (s != NULL) {
         if (s->executor.ops != NULL) {
             s->executor.ops->destroy(s->executor.self);
@@ -77,9 +78,10 @@ void bt_cuda_session_destroy(struct bt_cuda_session *s)
     }
 }
 
-enum bt_code bt_cuda_session_run(struct bt_cuda_session *s, const int32_t *ids, int32_t n,
+enum bt_code bt_cuda_session_run(struct bt_session *session, const int32_t *ids, int32_t n,
                                  int32_t from, int32_t first, float *logits, struct bt_error *err)
 {
+    struct cuda_session *s = (struct cuda_session *)session;
     BT_ASSERT(first >= 0);
     BT_TRY(bt_session_check(ids, n, from, s->max_ctx, s->vocab, err));
     memcpy(s->ids + from, ids, (size_t)n * sizeof *ids);
@@ -104,15 +106,16 @@ enum bt_code bt_cuda_session_run(struct bt_cuda_session *s, const int32_t *ids, 
     return BT_OK;
 }
 
-enum bt_code bt_cuda_session_score(struct bt_cuda_session *s, const int32_t *ids, int32_t n,
+enum bt_code bt_cuda_session_score(struct bt_session *session, const int32_t *ids, int32_t n,
                                    struct bt_score *out, double *nll_of, struct bt_error *err)
 {
+    struct cuda_session *s = (struct cuda_session *)session;
     BT_ASSERT(n >= 2);
     *out = (struct bt_score){.finite = true};
     BT_TRY(bt_session_check(ids + n - 1, 1, n - 1, n, s->vocab, err)); /* predicted, not computed */
     for (int32_t i = 0; i < n - 1; i += s->piece) {
         int32_t rows = n - 1 - i < s->piece ? n - 1 - i : s->piece;
-        BT_TRY(bt_cuda_session_run(s, ids + i, rows, i, 0, s->logits, err));
+        BT_TRY(bt_cuda_session_run(session, ids + i, rows, i, 0, s->logits, err));
         bt_score_rows(s->logits, rows, s->vocab, ids + i + 1, out,
                       nll_of == NULL ? NULL : nll_of + i);
     }

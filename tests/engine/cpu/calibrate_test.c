@@ -44,7 +44,7 @@ static void look(void *user, int32_t layer, enum bt_calib_point point, const flo
 static void whole_model(const struct bt_model *m, const int32_t *ids, struct seen *s)
 {
     struct bt_error err = {0};
-    struct bt_cpu_session *session = rig_session(m, BT_KV_FP32);
+    struct bt_session *session = rig_session(m, BT_KV_FP32);
     bt_cpu_session_tap(session, look, s);
     for (int32_t i = 0; i < SAMPLES; i++) {
         cr_assert_eq(bt_cpu_session_run(session, ids + i * LENGTH, LENGTH, 0, 0, NULL, &err), BT_OK,

@@ -11,7 +11,7 @@
 
 /* Greedy tokens from the prompt's logits on, one token at a time; fails at the first difference
  * unless the two candidates are closer than 1e-4. */
-static void check_greedy(struct bt_cpu_session *s, float *logits, int32_t vocab, int32_t n_prompt,
+static void check_greedy(struct bt_session *s, float *logits, int32_t vocab, int32_t n_prompt,
                          const json_t *want, const char *what)
 {
     struct bt_error err = {0};
@@ -31,7 +31,7 @@ static void check_greedy(struct bt_cpu_session *s, float *logits, int32_t vocab,
     free(ids);
 }
 
-static void check_prompt(struct bt_cpu_session *s, const struct bt_model *m, const json_t *c,
+static void check_prompt(struct bt_session *s, const struct bt_model *m, const json_t *c,
                          const char *what)
 {
     struct bt_error err = {0};
@@ -66,7 +66,7 @@ static void check_golden(const char *name)
 {
     struct bt_model m;
     rig_load(&m, name, NULL);
-    struct bt_cpu_session *s = rig_session(&m, BT_KV_FP32);
+    struct bt_session *s = rig_session(&m, BT_KV_FP32);
     json_t *root = rig_json("golden.json");
     const json_t *cases = json_object_get(json_object_get(root, name), "cases");
     cr_assert_eq(json_array_size(cases), 16);
@@ -97,7 +97,7 @@ static void check_logits(const struct bt_model *m, const json_t *ids_json, const
                          const char *what)
 {
     struct bt_error err = {0};
-    struct bt_cpu_session *s = rig_session(m, BT_KV_FP32);
+    struct bt_session *s = rig_session(m, BT_KV_FP32);
     size_t vocab = (size_t)m->config.arch.vocab;
     int32_t n;
     int32_t *ids = rig_ids(ids_json, &n);
@@ -187,7 +187,7 @@ Test(cpu_speed, berth_12m_decodes_100_tokens_a_second_on_one_core)
     struct bt_error err = {0};
     struct bt_model m;
     rig_load(&m, "berth-12m", NULL);
-    struct bt_cpu_session *s = rig_session(&m, BT_KV_FP32);
+    struct bt_session *s = rig_session(&m, BT_KV_FP32);
     float *logits = calloc((size_t)m.config.arch.vocab, sizeof *logits);
     int32_t ids[256 + TOKENS];
     rig_test_tokens(0, 256 + TOKENS, ids);
@@ -214,7 +214,7 @@ static double check_windows(const char *name, const char *key, const struct bt_m
     struct bt_error err = {0};
     struct bt_model m;
     rig_load(&m, name, opts);
-    struct bt_cpu_session *s = rig_session(&m, BT_KV_FP32);
+    struct bt_session *s = rig_session(&m, BT_KV_FP32);
     json_t *root = rig_json("window_nll.json");
     const json_t *want = json_object_get(root, key);
     if (rig_scale() == RIG_FULL) {

@@ -38,11 +38,11 @@ void rig_load(struct bt_model *m, const char *name, const struct bt_model_opts *
                  err.msg);
 }
 
-struct bt_cpu_session *rig_session(const struct bt_model *m, enum bt_kv_format kv)
+struct bt_session *rig_session(const struct bt_model *m, enum bt_kv_format kv)
 {
     struct bt_error err = {0};
     struct bt_session_opts o = {.model = m, .kv = kv, .n_threads = 1};
-    struct bt_cpu_session *s;
+    struct bt_session *s;
     cr_assert_eq(bt_cpu_session_create(&o, &s, &err), BT_OK, "%s", err.msg);
     return s;
 }

@@ -24,7 +24,7 @@ const char *rig_model_path(const char *name);
 void rig_load(struct bt_model *m, const char *name, const struct bt_model_opts *opts);
 
 /* A session of float32 arithmetic and KV over the model, one thread. */
-struct bt_cpu_session *rig_session(const struct bt_model *m, enum bt_kv_format kv);
+struct bt_session *rig_session(const struct bt_model *m, enum bt_kv_format kv);
 
 /* tests/models/NAME as JSON; the caller drops the reference. */
 json_t *rig_json(const char *name);

@@ -86,7 +86,7 @@ Test(cpu_serve, answers_agree_with_a_session_of_one_sequence)
     struct rig_outcome out;
     rig_serve(&base, &r, NULL, NULL, &out);
     free(out.summary);
-    struct bt_cpu_session *s = rig_session(&m, BT_KV_FP32);
+    struct bt_session *s = rig_session(&m, BT_KV_FP32);
     int32_t vocab = m.config.arch.vocab;
     float *logits = calloc((size_t)vocab, sizeof *logits);
     for (int32_t i = 0; i < N; i++) {

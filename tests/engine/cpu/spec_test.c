@@ -395,7 +395,7 @@ static void softmax(const float *logits, int32_t vocab, double *p)
 /* Draft and target side by side over a text. */
 struct pair {
     struct bt_model target, draft;
-    struct bt_cpu_session *target_s, *draft_s;
+    struct bt_session *target_s, *draft_s;
     int32_t vocab;
     float *t, *q;    /* [128, vocab] logits of both */
     double *pt, *pq; /* [vocab] */
@@ -638,7 +638,7 @@ Test(cpu_rejection, speculated_tokens_of_the_model_have_its_distribution)
     rig_test_tokens(5000, PROMPT_LEN, prompt);
     float *logits = calloc((size_t)vocab, sizeof *logits);
     double *p = calloc((size_t)vocab, sizeof *p);
-    struct bt_cpu_session *s = rig_session(&m, BT_KV_FP32);
+    struct bt_session *s = rig_session(&m, BT_KV_FP32);
     cr_assert_eq(bt_cpu_session_run(s, prompt, PROMPT_LEN, 0, PROMPT_LEN - 1, logits, &err), BT_OK);
     softmax(logits, vocab, p);
     bt_cpu_session_destroy(s);

@@ -50,7 +50,7 @@ static struct verdict judge(const struct bt_model *m, const struct rig_requests 
 {
     struct verdict v = {0};
     struct bt_error err = {0};
-    struct bt_cpu_session *s = rig_session(m, BT_KV_FP32);
+    struct bt_session *s = rig_session(m, BT_KV_FP32);
     int32_t vocab = m->config.arch.vocab;
     float *logits = calloc((size_t)NEW * (size_t)vocab, sizeof *logits);
     for (int64_t i = 0; i < r->table.n; i++) {
@@ -230,12 +230,12 @@ Test(cuda_executor, perplexity_is_the_references)
     rig_load(&m, at_hand("berth-12m"), NULL);
     int32_t ids[TOKENS];
     rig_test_tokens(0, TOKENS, ids);
-    struct bt_cpu_session *cpu = rig_session(&m, BT_KV_FP32);
+    struct bt_session *cpu = rig_session(&m, BT_KV_FP32);
     struct bt_score want, got;
     cr_assert_eq(bt_cpu_session_score(cpu, ids, TOKENS, &want, NULL, &err), BT_OK, "%s", err.msg);
     bt_cpu_session_destroy(cpu);
     struct bt_session_opts so = {.model = &m};
-    void *s = NULL;
+    struct bt_session *s = NULL;
     cr_assert_eq(bt_cuda_backend.session_create(&so, &s, &err), BT_OK, "%s", err.msg);
     cr_assert_eq(bt_cuda_backend.session_score(s, ids, TOKENS, &got, NULL, &err), BT_OK, "%s",
                  err.msg);
