@@ -2,7 +2,6 @@
 #include "cli/files.h"
 #include "db/store.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,7 +9,6 @@
 #include "cli/world.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

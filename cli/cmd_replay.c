@@ -12,8 +12,6 @@
 #include "db/store.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const double RATE_WIDTH = 0.02;
 

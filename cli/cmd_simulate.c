@@ -10,7 +10,6 @@
 #include "cli/simulate.h"
 #include "db/store.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

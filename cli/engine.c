@@ -4,7 +4,6 @@
 #include "cli/lookup.h"
 #include "engine/cpu/host.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

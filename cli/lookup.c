@@ -3,9 +3,6 @@
 #include "cli/files.h"
 #include "engine/model/config.h"
 
-#include <string.h>
-#include <sys/stat.h>
-
 static bool is_file_name(const char *name)
 {
     return bt_ends_with(name, ".json") || bt_is_folder(name);

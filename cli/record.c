@@ -9,7 +9,6 @@
 #include "db/store.h"
 #include "engine/cpu/host.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

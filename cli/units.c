@@ -2,7 +2,6 @@
 #include "cli/out.h"
 
 #include <math.h>
-#include <string.h>
 
 enum bt_unit bt_unit_by_suffix(const char *name)
 {

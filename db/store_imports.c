@@ -2,7 +2,6 @@
 #include "db/store_impl.h"
 
 #include "cmake/embedded.h"
-#include <string.h>
 
 static bool same(void *ctx, sqlite3_stmt *row)
 {

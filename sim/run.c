@@ -7,7 +7,6 @@
 #include "sim/live.h"
 #include "sim/router.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Events, in order of priority at one moment: what has ended is known before what begins. */

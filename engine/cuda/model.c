@@ -6,7 +6,6 @@
 #include "engine/model/shard.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct loader {
     const struct bt_cuda_model_opts *o;

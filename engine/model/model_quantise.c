@@ -2,8 +2,6 @@
 #include "engine/model/quantize.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { PATH_BYTES = 128, LAYER_POINTS = 4 };

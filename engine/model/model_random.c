@@ -4,7 +4,6 @@
 #include "engine/model/model.h"
 #include "engine/model/quantize.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* Uniform with this half width has standard deviation 0.02, as checkpoints are initialised. */

@@ -7,7 +7,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct script_hooks {
     struct bt_sim_hooks hooks; /* first: what callers see */

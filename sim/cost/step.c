@@ -3,7 +3,6 @@
 #include "sim/cost/step_model.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { PS_PER_NS = 1000 };
 

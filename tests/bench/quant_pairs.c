@@ -13,7 +13,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { PAIRS_MAX = 64, TEXT_BYTES = 96 };

@@ -4,7 +4,6 @@
 #include <criterion/criterion.h>
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { LINE = 2048 };

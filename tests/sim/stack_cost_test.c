@@ -6,9 +6,7 @@
 
 #include <criterion/criterion.h>
 
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 static struct bt_gpu rtxpro6000(void)
 {

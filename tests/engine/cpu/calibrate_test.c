@@ -5,7 +5,6 @@
 #include <criterion/criterion.h>
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { SAMPLES = 3, LENGTH = 40, VOCAB = 512 };

@@ -5,8 +5,6 @@
 
 #include <criterion/criterion.h>
 
-#include <math.h>
-
 struct measured {
     const char *gpu, *stack;
     enum bt_weight_format weights;
