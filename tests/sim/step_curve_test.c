@@ -91,28 +91,13 @@ static void destroy(void *self)
     (void)self;
 }
 
-static const struct bt_law_ops split_ops = {
-    .name = "simple",
-    .gemm_ps = gemm_ps,
-    .pointwise_ps = pointwise_ps,
-    .decode_ps = decode_ps,
-    .prefill_ps = prefill_ps,
-    .decode_curve = decode_curve,
-    .collective_ps = collective_ps,
-    .destroy = destroy,
-};
+#define SIMPLE_OPS                                                                                 \
+    .name = "simple", .gemm_ps = gemm_ps, .pointwise_ps = pointwise_ps, .decode_ps = decode_ps,    \
+    .prefill_ps = prefill_ps, .decode_curve = decode_curve, .collective_ps = collective_ps,        \
+    .destroy = destroy
 
-static const struct bt_law_ops mixed_ops = {
-    .name = "simple",
-    .gemm_ps = gemm_ps,
-    .pointwise_ps = pointwise_ps,
-    .decode_ps = decode_ps,
-    .prefill_ps = prefill_ps,
-    .decode_curve = decode_curve,
-    .mixed_ps = mixed_ps,
-    .collective_ps = collective_ps,
-    .destroy = destroy,
-};
+static const struct bt_law_ops split_ops = {SIMPLE_OPS};
+static const struct bt_law_ops mixed_ops = {SIMPLE_OPS, .mixed_ps = mixed_ps};
 
 /* A model, a card, and options of a step of them. */
 struct bench {
