@@ -204,6 +204,7 @@ enum bt_code bt_cuda_attn_run(struct bt_cuda_attn *a, const struct bt_cuda_batch
     int32_t n_chunks = decode ? 0 : bt_attn_max_chunks(s, b->n_rows, b->n_segments);
     for (int32_t c = 0; c < s->n_classes; c++) {
         struct attn_args x = args_of(a, b, layer, c);
+        x.decode = decode;
         x.q = (const uint16_t *)q;
         x.q_stride = q_stride;
         x.out = (uint16_t *)out;

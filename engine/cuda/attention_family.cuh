@@ -46,7 +46,7 @@ static void family_stream(const attn_args &a, int32_t head_dim, int32_t rows, bo
     auto kernel = head_dim == 64 ? stream_kernel_of<KV, 64>(rows, aligned)
                                  : stream_kernel_of<KV, 128>(rows, aligned);
     int bytes = head_dim == 64 ? stream_bytes<KV, 64>(rows) : stream_bytes<KV, 128>(rows);
-    kernel<<<blocks, 32 * BT_ATTN_WARPS, bytes, stream>>>(a);
+    bt_launch({dim3((unsigned)blocks), dim3(32 * BT_ATTN_WARPS), (size_t)bytes}, stream, kernel, a);
 }
 
 template <attn_kv KV, int D>

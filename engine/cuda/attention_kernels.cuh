@@ -33,6 +33,7 @@ struct attn_args {
     int32_t window;
     float scale_log2;    /* log2(e) / sqrt(head_dim) */
     bool bf16;           /* q and out; else FP16 */
+    bool decode;         /* the pass writes no keys before a segment's first position */
     int32_t block_heads; /* KV heads of a block of the streaming kernel */
     int32_t max_blocks;
     int32_t q_stride;

@@ -18,6 +18,7 @@
 #define BT_ENGINE_CUDA_ATTENTION_STREAM_CUH
 
 #include "engine/cuda/attention_kernels.cuh"
+#include "engine/cuda/launch.cuh"
 
 static constexpr int STREAM_STAGES = 2; /* steps that are asked for at once, of a warp */
 static constexpr int STREAM_BLOCKS = 3; /* of a multiprocessor, at least */
@@ -410,13 +411,18 @@ static __device__ __forceinline__ void stream_item(const attn_args &a, const bt_
     for (int stage = 0; stage <= STAGES; stage++) {
         places[stage] = at + stage * stride < item.to ? find(at + stage * stride) : place();
     }
+    /* A decode's keys before its own were there before the pass began. */
 #pragma unroll
     for (int stage = 0; stage < STAGES; stage++) {
+        if (!a.decode || at + stage * stride + KEYS > item.pos0) {
+            bt_wait_for_previous();
+        }
         if (at + stage * stride < item.to) {
             ask(stage, places[stage]);
         }
         stream_commit();
     }
+    bt_wait_for_previous();
     place next = places[STAGES];
 
     /* Query rows: g of each tile as operand, 2t and 2t + 1 of each tile in scores and sums. */
@@ -617,12 +623,14 @@ static __global__ void __launch_bounds__(32 * BT_ATTN_WARPS, STREAM_BLOCKS)
     const int n_groups = a.n_kv_heads / a.block_heads;
     const int share = (int)blockIdx.x / n_groups;
     const int head0 = (int)blockIdx.x % n_groups * a.block_heads;
+    bt_let_next_begin();
     const int end = a.shares[share + 1];
     for (int i = a.shares[share]; i < end; i++) {
         const bt_attn_item item = a.items[i];
         stream_item<KV, D, ROWS, ALIGNED>(a, item, head0, mem);
         __syncthreads();
     }
+    bt_wait_for_previous(); /* so does a block without items */
 }
 
 /* Pools that are not aligned have tiles of 8 rows only. */

@@ -1,5 +1,6 @@
 #include "engine/cuda/check.cuh"
 #include "engine/cuda/device.h"
+#include "engine/cuda/launch.cuh"
 #include "engine/cuda/ops.h"
 
 #include <stdio.h>
@@ -20,6 +21,15 @@ enum bt_code bt_cuda_check_launch(const char *what, struct bt_error *err)
 {
     cudaError_t rc = cudaGetLastError();
     return rc == cudaSuccess ? BT_OK : bt_cuda_fail(rc, what, __FILE__, __LINE__, err);
+}
+
+bool bt_cuda_launch_overlaps(const void *kernel)
+{
+    static const bool overlaps = [kernel] {
+        cudaFuncAttributes a = {};
+        return cudaFuncGetAttributes(&a, kernel) == cudaSuccess && a.ptxVersion >= 90;
+    }();
+    return overlaps;
 }
 
 int32_t bt_cuda_device_count(void)

@@ -497,7 +497,7 @@ static enum bt_code create(struct bt_cuda_executor *e, struct bt_error *err)
     BT_TRY(take_pool(e, err));
     BT_TRY(take_work(e, err));
     if (e->opts.tune) {
-        BT_TRY(bt_cuda_gemm_tune(e->gemm, e->stream, err));
+        BT_TRY(bt_cuda_gemm_tune(e->gemm, err));
     }
     int64_t taken = e->target.arena.used_bytes + e->draft.arena.used_bytes +
                     e->heads_arena.used_bytes + e->pool_arena.used_bytes + e->work_arena.used_bytes;

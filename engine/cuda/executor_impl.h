@@ -96,6 +96,7 @@ struct bt_cuda_graph {
     enum bt_cuda_pass_kind kind;
     int32_t j, n_rows, n_segments;
     bool sampled; /* draft distributions are kept */
+    bool greedy;  /* no sequence draws */
     int32_t n_seen;
     cudaGraphExec_t exec; /* NULL: seen, not captured yet */
 };

@@ -86,12 +86,13 @@ BT_NODISCARD enum bt_code bt_cuda_linear_random(struct bt_cuda_gemm *g, struct b
                                                 struct bt_cuda_linear *out, struct bt_error *err);
 
 /* Measures every kernel that can run each shape known so far, for m = 1, 2, 4, 8, 16, ..,
- * max_rows, on weights rotated so that they are cold in L2, and keeps the fastest. Without it the
- * choice is by rule. Not while a graph is captured. */
-BT_NODISCARD enum bt_code bt_cuda_gemm_tune(struct bt_cuda_gemm *g, struct CUstream_st *stream,
-                                            struct bt_error *err);
+ * max_rows, as a step runs it (in a graph, a row operation before it, weights cold in L2), and
+ * keeps the fastest. Without it the choice is by rule. Not while a graph is captured, nor while
+ * products are under way. */
+BT_NODISCARD enum bt_code bt_cuda_gemm_tune(struct bt_cuda_gemm *g, struct bt_error *err);
 
-/* Prints the table of choices: shape, m, kernel, us, GB/s, TFLOP/s. */
+/* Prints the table of choices: shape, m, kernel, us (that it adds to the row operation before it),
+ * GB/s, TFLOP/s. */
 void bt_cuda_gemm_explain(const struct bt_cuda_gemm *g, FILE *f);
 
 /* y [M, N] = x Wᵀ + bias, in stream order; may be captured into a graph. y and x do not overlap;

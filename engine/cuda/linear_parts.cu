@@ -1,6 +1,7 @@
 /* The linear layers' kernels around the products: expanding weights, scaling sums, gathering
  * columns, random numbers, and the product that takes any shape. All but the last move each byte
  * once; they are a small part of a large-m product. */
+#include "engine/cuda/launch.cuh"
 #include "engine/cuda/linear_parts.cuh"
 
 namespace
@@ -177,6 +178,8 @@ __global__ void finish_kernel(const Acc *acc, int32_t n0, int32_t rows, const fl
 {
     int64_t row = blockIdx.x;
     int32_t j = ((int32_t)blockIdx.y * THREADS + threadIdx.x) * 4;
+    bt_let_next_begin();
+    bt_wait_for_previous();
     float scale = x_scale == nullptr ? x_one : x_scale[row];
     if (j + 4 <= rows && rows % 4 == 0 && y.fours && n0 % 4 == 0) {
         int4 bits = *(const int4 *)(acc + row * rows + j);
@@ -201,6 +204,8 @@ __global__ void finish_kernel(const Acc *acc, int32_t n0, int32_t rows, const fl
 template <class Y> __global__ void add_bias_kernel(const float *bias, int32_t n_out, Y *y)
 {
     int32_t n = (int32_t)blockIdx.y * THREADS + threadIdx.x;
+    bt_let_next_begin();
+    bt_wait_for_previous();
     if (n < n_out) {
         Y *at = y + (int64_t)blockIdx.x * n_out + n;
         *at = linear_from_f32<Y>((float)*at + bias[n]);
@@ -400,25 +405,25 @@ void linear_finish(const void *acc, bool acc_f32, int32_t m, int32_t n0, int32_t
                    const float *x_scale, float x_one, const float *w_scale, const float *bias,
                    struct linear_y y, cudaStream_t stream)
 {
-    dim3 blocks((unsigned)m, blocks_for((rows + 3) / 4));
+    bt_grid g = {dim3((unsigned)m, blocks_for((rows + 3) / 4)), dim3(THREADS)};
     if (acc_f32) {
-        finish_kernel<float><<<blocks, THREADS, 0, stream>>>((const float *)acc, n0, rows, x_scale,
-                                                             x_one, w_scale, bias, y);
+        bt_launch(g, stream, finish_kernel<float>, (const float *)acc, n0, rows, x_scale, x_one,
+                  w_scale, bias, y);
     } else {
-        finish_kernel<int32_t><<<blocks, THREADS, 0, stream>>>((const int32_t *)acc, n0, rows,
-                                                               x_scale, x_one, w_scale, bias, y);
+        bt_launch(g, stream, finish_kernel<int32_t>, (const int32_t *)acc, n0, rows, x_scale, x_one,
+                  w_scale, bias, y);
     }
 }
 
 void linear_add_bias(const float *bias, int32_t m, struct linear_y y, cudaStream_t stream)
 {
-    dim3 blocks((unsigned)m, blocks_for(y.ld));
+    bt_grid g = {dim3((unsigned)m, blocks_for(y.ld)), dim3(THREADS)};
     if (y.f32) {
-        add_bias_kernel<<<blocks, THREADS, 0, stream>>>(bias, y.ld, (float *)y.p);
+        bt_launch(g, stream, add_bias_kernel<float>, bias, y.ld, (float *)y.p);
     } else if (y.bf16) {
-        add_bias_kernel<<<blocks, THREADS, 0, stream>>>(bias, y.ld, (__nv_bfloat16 *)y.p);
+        bt_launch(g, stream, add_bias_kernel<__nv_bfloat16>, bias, y.ld, (__nv_bfloat16 *)y.p);
     } else {
-        add_bias_kernel<<<blocks, THREADS, 0, stream>>>(bias, y.ld, (__half *)y.p);
+        bt_launch(g, stream, add_bias_kernel<__half>, bias, y.ld, (__half *)y.p);
     }
 }
 

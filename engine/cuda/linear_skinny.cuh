@@ -10,7 +10,8 @@
  * are expanded.
  *
  * Four warps form a block of threads, side by side along the rows or (wk of them) sharing out K.
- * Weights and x stream through a ring of cp.async stages. All tiles' steps along K are dealt out
+ * Weights and x stream through a ring of cp.async stages; the first stages' weights are asked for
+ * before the kernel waits for those before it, which make x. All tiles' steps along K are dealt out
  * evenly over as many blocks as the GPU holds at once (stream-K), so that every SM reads the same
  * number of bytes whatever the shape; a tile that several blocks share is added up by the one that
  * comes last, always in the order of K. Results do not depend on timing.
@@ -22,6 +23,7 @@
 #ifndef BT_ENGINE_CUDA_LINEAR_SKINNY_CUH
 #define BT_ENGINE_CUDA_LINEAR_SKINNY_CUH
 
+#include "engine/cuda/launch.cuh"
 #include "engine/cuda/linear_parts.cuh"
 
 namespace skinny
@@ -528,6 +530,32 @@ __device__ __forceinline__ void fetch_x(const args &p, uint32_t dst, int32_t tok
     }
 }
 
+/* x of the first `n` steps from unit `first` on, into their stages by ordinary loads: for few
+ * pieces, which then do not have to wait for the weights that were asked for before them. */
+template <kind KIND, int NT, int N_THREADS>
+__device__ __forceinline__ void load_x(const args &p, uint32_t ring, uint32_t stage_bytes,
+                                       int64_t first, int32_t n)
+{
+    constexpr int PIECES = shape_of<KIND>::X_BYTES / 16;
+    int64_t row_bytes = (int64_t)p.n_in * (KIND == W8A8 || KIND == W4A8 ? 1 : 2);
+    int32_t shift = __ffs(PIECES * p.wk) - 1;
+    int32_t in_stage = p.m << shift;
+    for (int32_t i = threadIdx.x; i < n * in_stage; i += N_THREADS) {
+        int32_t stage = i / in_stage;
+        int32_t token = i % in_stage >> shift;
+        int32_t j = i % in_stage - (token << shift);
+        int64_t at = (first + stage) % p.steps * p.wk * shape_of<KIND>::X_BYTES + (int64_t)j * 16;
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (at < row_bytes) {
+            v = __ldcg((const uint4 *)(p.x + token * row_bytes + at));
+        }
+        store_16(ring + stage_bytes * (uint32_t)stage +
+                     (uint32_t)(WARPS * p.block_bytes + j / PIECES * x_chunk_bytes<KIND, NT>() +
+                                j % PIECES * piece_stride<NT>() + token * 16),
+                 v);
+    }
+}
+
 /* ---- results ---- */
 
 /* One fragment (16 rows x 8 tokens) of sums to y. Lanes of four neighbouring rows exchange their
@@ -648,29 +676,47 @@ __global__ void __launch_bounds__(THREADS, most_per_sm<NT>())
         asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
     }
 
-    int32_t fetch_tile = (int32_t)(first / p.steps);
-    int32_t fetch_step = (int32_t)(first % p.steps);
-    int32_t fetched = 0;
-    int32_t fetch_slot = 0;
-    auto fetch = [&]() {
-        if (fetched < count) {
-            uint32_t at = ring + stage_bytes * (uint32_t)fetch_slot;
-            int32_t row0 = (fetch_tile / p.tok_tiles * wn + warp_n) * 16 * RB;
-            fetch_weights<KIND>(p, at + (uint32_t)(warp * p.block_bytes), row0,
-                                fetch_step * wk + warp_k, lane, policy);
-            fetch_x<KIND, NT, THREADS>(p, at + (uint32_t)(WARPS * p.block_bytes),
-                                       fetch_tile % p.tok_tiles * NT * 8, fetch_step, wk);
-            fetched++;
-            fetch_slot = fetch_slot + 1 == p.stages ? 0 : fetch_slot + 1;
-            if (++fetch_step == p.steps) {
-                fetch_step = 0;
-                fetch_tile++;
-            }
+    struct fetch {
+        int32_t tile, step, slot;
+    };
+    auto advance = [&](fetch &f) {
+        f.slot = f.slot + 1 == p.stages ? 0 : f.slot + 1;
+        if (++f.step == p.steps) {
+            f.step = 0;
+            f.tile++;
+        }
+    };
+    auto fetch_w = [&](const fetch &f) {
+        fetch_weights<KIND>(
+            p, ring + stage_bytes * (uint32_t)f.slot + (uint32_t)(warp * p.block_bytes),
+            (f.tile / p.tok_tiles * wn + warp_n) * 16 * RB, f.step * wk + warp_k, lane, policy);
+    };
+    auto fetch_inputs = [&](const fetch &f) {
+        fetch_x<KIND, NT, THREADS>(
+            p, ring + stage_bytes * (uint32_t)f.slot + (uint32_t)(WARPS * p.block_bytes),
+            f.tile % p.tok_tiles * NT * 8, f.step, wk);
+    };
+    const int32_t ahead = count < p.stages - 1 ? count : p.stages - 1;
+    const bool few = (int64_t)ahead * p.m * wk * shape_of<KIND>::X_BYTES <= 2 * 16 * THREADS;
+    fetch next = {(int32_t)(first / p.steps), (int32_t)(first % p.steps), 0};
+    fetch next_x = next;
+    for (int32_t s = 0; s < ahead; s++) {
+        fetch_w(next);
+        advance(next);
+        if (few) {
+            commit();
+        }
+    }
+    bt_wait_for_previous();
+    if (few) {
+        load_x<KIND, NT, THREADS>(p, ring, stage_bytes, first, ahead);
+    }
+    for (int32_t s = few ? ahead : 0; s + 1 < p.stages; s++) {
+        if (s < ahead) {
+            fetch_inputs(next_x);
+            advance(next_x);
         }
         commit();
-    };
-    for (int32_t s = 0; s + 1 < p.stages; s++) {
-        fetch();
     }
 
     Sum acc[RB][NT][4] = {};
@@ -681,7 +727,12 @@ __global__ void __launch_bounds__(THREADS, most_per_sm<NT>())
     for (int32_t i = 0; i < count; i++) {
         wait_groups(p.stages - 2);
         __syncthreads();
-        fetch();
+        if (i + p.stages - 1 < count) {
+            fetch_w(next);
+            fetch_inputs(next);
+            advance(next);
+        }
+        commit();
         const int32_t row0 = (tile / p.tok_tiles * wn + warp_n) * 16 * RB;
         const uint32_t w = ring + stage_bytes * (uint32_t)slot + (uint32_t)(warp * p.block_bytes);
         const uint32_t x = ring + stage_bytes * (uint32_t)slot +
@@ -703,6 +754,9 @@ __global__ void __launch_bounds__(THREADS, most_per_sm<NT>())
             continue;
         }
 
+        if (i + 1 == count) {
+            bt_let_next_begin();
+        }
         /* The block's part of a tile is done and goes to memory, from where the block that is last
          * (the only one, when the part is the whole tile) adds up and writes the tile. Fragment f
          * of the tile's row strip warp_n is handled by the warp f % wk of it. */
@@ -752,7 +806,7 @@ __global__ void __launch_bounds__(THREADS, most_per_sm<NT>())
         }
         if (whole || is_last != 0) {
             /* The first part begins at 0 and so lies in its block's second place. Several
-             * fragments at a time, so that their loads overlap. */
+             * fragments and parts at a time, so that their loads overlap. */
             constexpr int BATCH = FRAGMENTS < 8 ? FRAGMENTS : 8;
             const int64_t block = (int64_t)2 * FRAGMENTS * THREADS;
             for (int f0 = warp_k; f0 < FRAGMENTS; f0 += BATCH * wk) {
@@ -764,6 +818,7 @@ __global__ void __launch_bounds__(THREADS, most_per_sm<NT>())
                         v[j] = __ldcg(at + from * block + FRAGMENTS * THREADS + j * wk * 32);
                     }
                 }
+#pragma unroll(16 / BATCH)
                 for (int32_t b = from + 1; b <= to; b++) {
                     uint4 u[BATCH];
 #pragma unroll
@@ -870,8 +925,8 @@ bool launch(args p, const struct linear_skinny_place &at, bool dry, cudaStream_t
                                    at.smem_block - STATIC_BYTES);
         allowed = true;
     }
-    skinny_kernel<KIND, T, NT>
-        <<<(unsigned)blocks, THREADS, (size_t)(p.stages * stage + exchange), stream>>>(p);
+    bt_launch({dim3((unsigned)blocks), dim3(THREADS), (size_t)(p.stages * stage + exchange)},
+              stream, skinny_kernel<KIND, T, NT>, p);
     return true;
 }
 

@@ -193,6 +193,7 @@ __device__ __forceinline__ void add_over_cluster(const args &p, uint32_t ring,
     const int32_t rank = (int32_t)blockIdx.x % p.split;
     for (int f0 = rank; f0 < FRAGMENTS; f0 += BATCH * p.split) {
         uint4 v[BATCH];
+#pragma unroll 4
         for (int32_t r = 0; r < p.split; r++) {
 #pragma unroll
             for (int j = 0; j < BATCH; j++) {
@@ -279,12 +280,19 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
     int32_t fetched = 0;
     int32_t fetch_slot = 0;
     uint32_t fetch_parity = 1; /* of an empty slot: at first all are */
-    auto fetch = [&]() {
+    auto fetch_x = [&](int32_t tile, int32_t step, int32_t slot) {
+        const uint32_t x = ring + stage_bytes * (uint32_t)slot;
+        const uint32_t barrier = full + (uint32_t)slot * 8;
+        const int32_t tok0 = tile % p.tok_tiles * NT * 8;
+        tensor_copy(x, &x_map, step * 128, tok0, barrier);
+        tensor_copy(x + X_BYTES / 2, &x_map, step * 128 + 64, tok0, barrier);
+    };
+    /* The next step's; its x is left to the caller when `weights_alone`. */
+    auto fetch = [&](bool weights_alone) {
         if (fetched >= count) {
             return;
         }
-        const uint32_t x = ring + stage_bytes * (uint32_t)fetch_slot;
-        const uint32_t w = x + X_BYTES;
+        const uint32_t w = ring + stage_bytes * (uint32_t)fetch_slot + X_BYTES;
         const uint32_t barrier = full + (uint32_t)fetch_slot * 8;
         const int32_t row_block = fetch_tile / p.tok_tiles * BLOCKS;
         const int32_t left = (p.n_out + 63) / 64 - row_block;
@@ -296,9 +304,9 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
                       p.w + ((int64_t)(row_block + b) * p.steps + fetch_step) * p.block_bytes,
                       p.block_bytes, barrier, policy);
         }
-        const int32_t tok0 = fetch_tile % p.tok_tiles * NT * 8;
-        tensor_copy(x, &x_map, fetch_step * 128, tok0, barrier);
-        tensor_copy(x + X_BYTES / 2, &x_map, fetch_step * 128 + 64, tok0, barrier);
+        if (!weights_alone) {
+            fetch_x(fetch_tile, fetch_step, fetch_slot);
+        }
         fetched++;
         if (++fetch_slot == p.stages) {
             fetch_slot = 0;
@@ -309,10 +317,19 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
             fetch_tile++;
         }
     };
-    /* One slot less than there are: a warpgroup may be a step ahead of the other. */
+    /* One slot less than there are: a warpgroup may be a step ahead of the other. Weights come
+     * before the kernels that make x have ended. */
     if (threadIdx.x == 0) {
         for (int32_t s = 0; s + 2 < p.stages; s++) {
-            fetch();
+            fetch(true);
+        }
+    }
+    __syncwarp();
+    bt_wait_for_previous();
+    if (threadIdx.x == 0) {
+        for (int32_t s = 0; s < fetched; s++) {
+            const int64_t unit = first + s;
+            fetch_x((int32_t)(unit / p.steps), (int32_t)(unit % p.steps), s);
         }
     }
     __syncwarp();
@@ -342,7 +359,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
             if (h == 0) {
                 /* Hundreds of instructions, behind the products; step i came an iteration ago. */
                 if (threadIdx.x == 0) {
-                    fetch();
+                    fetch(false);
                 }
                 __syncwarp();
             }
@@ -368,6 +385,9 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
             continue;
         }
 
+        if (i + 1 == count) {
+            bt_let_next_begin();
+        }
         /* The block's part of a tile is done: as in skinny_kernel. */
         const int32_t row0 = (tile / p.tok_tiles * BLOCKS + warp / 4 * HALVES) * 64 + warp % 4 * 16;
         const int32_t tok0 = tile % p.tok_tiles * NT * 8;
@@ -411,7 +431,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
                 for (int f = 0; f < BATCH; f++) {
                     v[f] = __ldcg(part + (from * 2 + 1) * PART + f * GROUP_THREADS);
                 }
-#pragma unroll 2
+#pragma unroll(16 / BATCH)
                 for (int32_t b = from + 1; b <= to; b++) {
 #pragma unroll
                     for (int f = 0; f < BATCH; f++) {
@@ -491,17 +511,9 @@ bool launch_wgmma(args p, const struct linear_skinny_place &at, bool cluster, bo
                                    at.smem_block - STATIC_BYTES);
         allowed = true;
     }
-    cudaLaunchAttribute shape = {};
-    shape.id = cudaLaunchAttributeClusterDimension;
-    shape.val.clusterDim = {(unsigned)(p.split > 1 ? p.split : 1), 1, 1};
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)blocks);
-    config.blockDim = dim3(GROUP_THREADS);
-    config.dynamicSmemBytes = (size_t)smem;
-    config.stream = stream;
-    config.attrs = &shape;
-    config.numAttrs = 1;
-    (void)cudaLaunchKernelEx(&config, wgmma_kernel<T, NT, HALVES>, p, x_map);
+    bt_launch({dim3((unsigned)blocks), dim3(GROUP_THREADS), (size_t)smem,
+               dim3((unsigned)(p.split > 1 ? p.split : 1))},
+              stream, wgmma_kernel<T, NT, HALVES>, p, x_map);
     return true;
 }
 

@@ -5,6 +5,7 @@
  * bit. Rows that are no multiple of 8 numbers, or lie unaligned, take the same code one number at a
  * time.
  */
+#include "engine/cuda/launch.cuh"
 #include "engine/cuda/num.cuh"
 #include "engine/cuda/ops.h"
 
@@ -146,6 +147,8 @@ __device__ void put_row(const bt_cuda_out &out, int64_t row, int n, Value value)
 template <typename T, typename R, int V>
 __global__ void embed_kernel(const int32_t *ids, const T *table, int n, R *residual)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     int64_t row = blockIdx.x;
     const bt_pack<T, V> *from = packs_of<T, V>(table, ids[row], n);
     span s = span_of(n / V);
@@ -163,6 +166,8 @@ template <typename R, int V>
 __global__ void embed_int8_kernel(const int32_t *ids, const int8_t *table, const __half *scales,
                                   int n, R *residual)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     int64_t row = blockIdx.x;
     int32_t id = ids[row];
     const bt_pack<int8_t, V> *from = packs_of<int8_t, V>(table, id, n);
@@ -191,6 +196,8 @@ __device__ bt_pack<R, V> sum_of(const bt_pack<R, V> &x, const bt_pack<T, V> &y)
 template <typename T, typename R, int V>
 __global__ void add_kernel(R *residual, const T *add, int n)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     int64_t row = blockIdx.x;
     span s = span_of(n / V);
     for (int i = s.first; i < s.end; i += s.stride) {
@@ -210,12 +217,16 @@ __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
     const bt_pack<T, V> *w_row = packs_of<T, V>(weight, 0, n);
     bt_pack<R, V> x[NORM_KEPT];
     bt_pack<T, V> w[NORM_KEPT];
-    float sum = 0.0f;
+    bt_let_next_begin();
     for_packs<NORM_KEPT>(n / V, [&](int i, int which) {
-        bt_pack<R, V> here = x_row[i];
         if (which < NORM_KEPT) {
             w[which] = w_row[i];
         }
+    });
+    bt_wait_for_previous();
+    float sum = 0.0f;
+    for_packs<NORM_KEPT>(n / V, [&](int i, int which) {
+        bt_pack<R, V> here = x_row[i];
         if (add != nullptr) {
             here = sum_of(here, packs_of<T, V>(add, row, n)[i]);
             x_row[i] = here;
@@ -249,6 +260,8 @@ template <typename T, int V>
 __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
     quantise_kernel(const T *x, int n, bt_cuda_out out)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     const bt_pack<T, V> *x_row = packs_of<T, V>(x, blockIdx.x, n);
     put_row<T, V>(out, blockIdx.x, n, [&](int i, int) { return x_row[i]; });
 }
@@ -267,6 +280,8 @@ __device__ bt_pack<T, V> silu_mul(const bt_pack<T, V> &gate, const bt_pack<T, V>
 /* To 16 bits alone: half the registers of the next, so twice the loads in flight. */
 template <typename T, int V> __global__ void silu_mul_16bit_kernel(const T *gate_up, int n, T *out)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     const T *row = gate_up + (int64_t)blockIdx.x * 2 * n;
     span s = span_of(n / V);
     for (int i = s.first; i < s.end; i += s.stride) {
@@ -279,6 +294,8 @@ template <typename T, int V>
 __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
     silu_mul_kernel(const T *gate_up, int n, bt_cuda_out out)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     const T *row = gate_up + (int64_t)blockIdx.x * 2 * n;
     const bt_pack<T, V> *gate = packs_of<T, V>(row, 0, n);
     const bt_pack<T, V> *up = packs_of<T, V>(row, 1, n);
@@ -287,6 +304,8 @@ __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
 
 template <typename T, int V> __global__ void medusa_kernel(const T *x, const T *y, int n, T *out)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     int64_t row = blockIdx.x;
     span s = span_of(n / V);
     for (int i = s.first; i < s.end; i += s.stride) {
@@ -302,6 +321,8 @@ template <typename T, int V> __global__ void medusa_kernel(const T *x, const T *
 template <int V>
 __global__ void gather_kernel(const uint16_t *x, const int32_t *rows, int n, uint16_t *out)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     int32_t from = rows[blockIdx.x];
     span s = span_of(n / V);
     for (int i = s.first; i < s.end; i += s.stride) {
@@ -315,6 +336,8 @@ __global__ void gather_kernel(const uint16_t *x, const int32_t *rows, int n, uin
 
 __global__ void take_ids_kernel(int32_t *ids, const int32_t *source, const int32_t *last, int n)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < n && source[i] < 0) {
         ids[i] = last[-1 - source[i]];
@@ -354,11 +377,6 @@ template <typename F> void with_width(int32_t n, F f, std::initializer_list<cons
     }
 }
 
-struct shape {
-    dim3 grid, block;
-    bool cluster; /* the blocks of a row are one */
-};
-
 int32_t threads_for(int32_t n_packs)
 {
     return (n_packs + BT_CUDA_WARP - 1) / BT_CUDA_WARP * BT_CUDA_WARP;
@@ -366,19 +384,19 @@ int32_t threads_for(int32_t n_packs)
 
 /* Whole rows by single blocks, packs spread evenly over their threads: two a thread in long rows,
  * so that a multiprocessor has room for several blocks. */
-shape one_block_a_row(int32_t n_rows, int32_t n_packs)
+bt_grid one_block_a_row(int32_t n_rows, int32_t n_packs)
 {
     int32_t rounds = (n_packs + ROW_THREADS - 1) / ROW_THREADS;
     rounds = rounds < 2 && n_packs > ROW_THREADS / 2 ? 2 : rounds;
     int32_t threads = threads_for((n_packs + rounds - 1) / rounds);
-    return {dim3((unsigned)n_rows), dim3((unsigned)threads), false};
+    return {dim3((unsigned)n_rows), dim3((unsigned)threads)};
 }
 
 /* Rows split among blocks, a pack a thread. */
-shape split_rows(int32_t n_rows, int32_t n_packs)
+bt_grid split_rows(int32_t n_rows, int32_t n_packs)
 {
     int32_t splits = (n_packs + SPLIT_THREADS - 1) / SPLIT_THREADS;
-    return {dim3((unsigned)n_rows, (unsigned)splits), dim3(SPLIT_THREADS), false};
+    return {dim3((unsigned)n_rows, (unsigned)splits), dim3(SPLIT_THREADS)};
 }
 
 bool has_clusters()
@@ -393,7 +411,7 @@ bool has_clusters()
     return major >= 9;
 }
 
-shape shape_of(const bt_cuda_out &out, int32_t n_rows, int32_t n_packs)
+bt_grid shape_of(const bt_cuda_out &out, int32_t n_rows, int32_t n_packs)
 {
     BT_ASSERT(out.out16 != nullptr || out.out8 != nullptr);
     if (out.out8 == nullptr || out.static_scale > 0.0f) {
@@ -405,28 +423,10 @@ shape shape_of(const bt_cuda_out &out, int32_t n_rows, int32_t n_packs)
     if (n_packs <= CLUSTER_PACKS || n_rows > CLUSTER_ROWS || !has_clusters()) {
         return one_block_a_row(n_rows, n_packs);
     }
-    shape s = one_block_a_row(n_rows, (n_packs + blocks - 1) / blocks);
-    s.grid.y = (unsigned)blocks;
-    s.cluster = true;
-    return s;
-}
-
-/* A launch whose blocks may form clusters. */
-template <typename... Args>
-void launch(const shape &s, cudaStream_t stream, void (*kernel)(Args...), Args... args)
-{
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = 1;
-    cluster.val.clusterDim.y = s.grid.y;
-    cluster.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = s.grid;
-    config.blockDim = s.block;
-    config.stream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = s.cluster ? 1 : 0;
-    (void)cudaLaunchKernelEx(&config, kernel, args...); /* bt_cuda_check_launch sees it */
+    bt_grid g = one_block_a_row(n_rows, (n_packs + blocks - 1) / blocks);
+    g.blocks.y = (unsigned)blocks;
+    g.cluster.y = (unsigned)blocks;
+    return g;
 }
 
 } // namespace
@@ -442,15 +442,15 @@ void bt_cuda_embed(struct bt_cuda_types t, const int32_t *ids, int32_t n_rows, c
         with_width(hidden,
                    [&](auto w) {
                        constexpr int V = decltype(w)::value;
-                       shape s = split_rows(n_rows, hidden / V);
+                       bt_grid g = split_rows(n_rows, hidden / V);
                        R *to = static_cast<R *>(residual);
                        if (table_scale != nullptr) {
-                           embed_int8_kernel<R, V><<<s.grid, s.block, 0, stream>>>(
-                               ids, static_cast<const int8_t *>(table),
-                               static_cast<const __half *>(table_scale), hidden, to);
+                           bt_launch(g, stream, embed_int8_kernel<R, V>, ids,
+                                     static_cast<const int8_t *>(table),
+                                     static_cast<const __half *>(table_scale), hidden, to);
                        } else {
-                           embed_kernel<T, R, V><<<s.grid, s.block, 0, stream>>>(
-                               ids, static_cast<const T *>(table), hidden, to);
+                           bt_launch(g, stream, embed_kernel<T, R, V>, ids,
+                                     static_cast<const T *>(table), hidden, to);
                        }
                    },
                    {table, residual});
@@ -469,10 +469,9 @@ void bt_cuda_add_norm(struct bt_cuda_types t, void *residual, const void *add, c
         with_width(n,
                    [&](auto w) {
                        constexpr int V = decltype(w)::value;
-                       shape s = one_block_a_row(n_rows, n / V);
-                       add_norm_kernel<T, R, V><<<s.grid, s.block, 0, stream>>>(
-                           static_cast<R *>(residual), static_cast<const T *>(add),
-                           static_cast<const T *>(weight), eps, n, out);
+                       bt_launch(one_block_a_row(n_rows, n / V), stream, add_norm_kernel<T, R, V>,
+                                 static_cast<R *>(residual), static_cast<const T *>(add),
+                                 static_cast<const T *>(weight), eps, n, out);
                    },
                    {residual, add, weight, out.out16, out.out8});
     });
@@ -488,9 +487,8 @@ void bt_cuda_add(struct bt_cuda_types t, void *residual, const void *add, int32_
         with_width(n,
                    [&](auto w) {
                        constexpr int V = decltype(w)::value;
-                       shape s = split_rows(n_rows, n / V);
-                       add_kernel<T, R, V><<<s.grid, s.block, 0, stream>>>(
-                           static_cast<R *>(residual), static_cast<const T *>(add), n);
+                       bt_launch(split_rows(n_rows, n / V), stream, add_kernel<T, R, V>,
+                                 static_cast<R *>(residual), static_cast<const T *>(add), n);
                    },
                    {residual, add});
     });
@@ -505,9 +503,8 @@ void bt_cuda_quantise(struct bt_cuda_types t, const void *x16, int32_t n_rows, i
         with_width(n,
                    [&](auto w) {
                        constexpr int V = decltype(w)::value;
-                       shape s = shape_of(out, n_rows, n / V);
-                       launch(s, stream, quantise_kernel<T, V>, static_cast<const T *>(x16), n,
-                              out);
+                       bt_launch(shape_of(out, n_rows, n / V), stream, quantise_kernel<T, V>,
+                                 static_cast<const T *>(x16), n, out);
                    },
                    {x16, out.out16, out.out8});
     });
@@ -522,13 +519,13 @@ void bt_cuda_silu_mul(struct bt_cuda_types t, const void *gate_up, int32_t n_row
         with_width(n,
                    [&](auto w) {
                        constexpr int V = decltype(w)::value;
-                       shape s = shape_of(out, n_rows, n / V);
+                       bt_grid g = shape_of(out, n_rows, n / V);
                        const T *from = static_cast<const T *>(gate_up);
                        if (out.out8 != nullptr) {
-                           launch(s, stream, silu_mul_kernel<T, V>, from, n, out);
+                           bt_launch(g, stream, silu_mul_kernel<T, V>, from, n, out);
                        } else {
-                           launch(s, stream, silu_mul_16bit_kernel<T, V>, from, n,
-                                  static_cast<T *>(out.out16));
+                           bt_launch(g, stream, silu_mul_16bit_kernel<T, V>, from, n,
+                                     static_cast<T *>(out.out16));
                        }
                    },
                    {gate_up, out.out16, out.out8});
@@ -544,10 +541,9 @@ void bt_cuda_medusa_add(struct bt_cuda_types t, const void *x, const void *y, in
         with_width(n,
                    [&](auto w) {
                        constexpr int V = decltype(w)::value;
-                       shape s = split_rows(n_rows, n / V);
-                       medusa_kernel<T, V><<<s.grid, s.block, 0, stream>>>(
-                           static_cast<const T *>(x), static_cast<const T *>(y), n,
-                           static_cast<T *>(out));
+                       bt_launch(split_rows(n_rows, n / V), stream, medusa_kernel<T, V>,
+                                 static_cast<const T *>(x), static_cast<const T *>(y), n,
+                                 static_cast<T *>(out));
                    },
                    {x, y, out});
     });
@@ -560,9 +556,9 @@ void bt_cuda_gather(const void *x16, const int32_t *rows, int32_t n_rows, int32_
     with_width(n,
                [&](auto w) {
                    constexpr int V = decltype(w)::value;
-                   shape s = split_rows(n_rows, n / V);
-                   gather_kernel<V><<<s.grid, s.block, 0, stream>>>(
-                       static_cast<const uint16_t *>(x16), rows, n, static_cast<uint16_t *>(out16));
+                   bt_launch(split_rows(n_rows, n / V), stream, gather_kernel<V>,
+                             static_cast<const uint16_t *>(x16), rows, n,
+                             static_cast<uint16_t *>(out16));
                },
                {x16, out16});
 }
@@ -572,5 +568,6 @@ void bt_cuda_take_ids(int32_t *ids, const int32_t *source, const int32_t *last, 
 {
     BT_ASSERT(n_rows > 0);
     unsigned blocks = (unsigned)((n_rows + SPLIT_THREADS - 1) / SPLIT_THREADS);
-    take_ids_kernel<<<blocks, SPLIT_THREADS, 0, stream>>>(ids, source, last, n_rows);
+    bt_launch({dim3(blocks), dim3(SPLIT_THREADS)}, stream, take_ids_kernel, ids, source, last,
+              n_rows);
 }

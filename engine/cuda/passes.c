@@ -25,6 +25,7 @@ struct shape {
     int32_t live_wanted, n_wanted; /* rows of logits, padded */
     bool gathers;                  /* the wanted rows are not simply all of them */
     bool decode;                   /* no segment has more than MAX_DECODE_ROWS rows */
+    bool greedy;                   /* whoever chooses a token takes the likeliest */
     bool graph;
 };
 
@@ -112,9 +113,12 @@ enum bt_code bt_cuda_upload_blocks(struct bt_cuda_executor *e, struct bt_cuda_fl
 
 static struct shape shape_of(const struct bt_cuda_executor *e, const struct bt_cuda_pass *p)
 {
-    struct shape s = {.n_segments = p->n_seqs, .decode = true};
+    struct shape s = {.n_segments = p->n_seqs, .decode = true, .greedy = true};
     for (int32_t i = 0; i < p->n_seqs; i++) {
         int32_t n = p->parts[i].to - p->parts[i].from;
+        const struct bt_plan_seq *ps = &p->plan->seqs[p->seq0 + i];
+        bool draws = p->parts[i].n_want > 0 && bt_cuda_request(e, ps)->sampling.temperature > 0;
+        s.greedy = s.greedy && !draws;
         s.live_rows += n;
         s.live_wanted += p->parts[i].n_want;
         s.decode = s.decode && n <= MAX_DECODE_ROWS;
@@ -275,12 +279,12 @@ static void choose(struct bt_cuda_executor *e, const struct bt_cuda_pass *p, con
     float *q = e->q == NULL ? NULL : e->q + at * vocab;
     int32_t *drafts = e->drafts == NULL ? NULL : e->drafts + at;
     if (p->kind == BT_PASS_TARGET) {
-        bt_cuda_sample(e->sampler, e->logits, choices_of(e), s->n_segments,
+        bt_cuda_sample(e->sampler, e->logits, choices_of(e), s->n_segments, s->greedy,
                        p->plan->speculative ? drafts : NULL, q, e->chosen + p->seq0, e->last,
                        e->stream);
     } else if (p->kind == BT_PASS_DRAFT) {
-        bt_cuda_sample_draft(e->sampler, e->logits, choices_of(e), s->n_segments, p->j, drafts, q,
-                             e->stream);
+        bt_cuda_sample_draft(e->sampler, e->logits, choices_of(e), s->n_segments, s->greedy, p->j,
+                             drafts, q, e->stream);
     }
 }
 
@@ -336,11 +340,13 @@ static struct bt_cuda_graph *find_graph(struct bt_cuda_executor *e, const struct
                                 .j = p->kind == BT_PASS_DRAFT ? p->j : 0,
                                 .n_rows = s->n_rows,
                                 .n_segments = s->n_segments,
-                                .sampled = e->q != NULL};
+                                .sampled = e->q != NULL,
+                                .greedy = s->greedy};
     for (int32_t i = 0; i < e->n_graphs; i++) {
         struct bt_cuda_graph *g = &e->graphs[i];
         if (g->kind == key.kind && g->j == key.j && g->n_rows == key.n_rows &&
-            g->n_segments == key.n_segments && g->sampled == key.sampled) {
+            g->n_segments == key.n_segments && g->sampled == key.sampled &&
+            g->greedy == key.greedy) {
             return g;
         }
     }

@@ -4,6 +4,7 @@
  *
  * Compiled without contraction: but for the sum of a norm, results are the CPU's to the bit.
  */
+#include "engine/cuda/launch.cuh"
 #include "engine/cuda/num.cuh"
 #include "engine/cuda/ops.h"
 
@@ -198,8 +199,10 @@ __global__ void __launch_bounds__(WARPS *BT_CUDA_WARP)
 {
     int64_t row = blockIdx.x;
     int32_t run = (int32_t)(blockIdx.y * WARPS * BT_CUDA_WARP + threadIdx.x) / L::group;
+    bt_let_next_begin();
     int32_t pos = p.position[row];
-    if (run >= p.n_run) {
+    if (run >= p.n_run || pos < 0) {
+        bt_wait_for_previous();
         return;
     }
     int32_t head = p.first_head + run;
@@ -207,18 +210,18 @@ __global__ void __launch_bounds__(WARPS *BT_CUDA_WARP)
     bool is_q = head < p.n_heads;
     bool is_v = head >= p.n_heads + p.n_kv_heads;
     T *at = qkv + (row * (p.n_heads + 2 * p.n_kv_heads) + head) * p.head_dim;
-    share<L> x;
-    load_pairs<L>(at, half, &x); /* before the position is looked at, which takes as long to come */
-    if (pos < 0) {
-        return;
-    }
     place to = {};
     if (!is_q) {
         to = place_of(p, row, pos, (head - p.n_heads) % p.n_kv_heads, is_v);
     }
+    share<L> angles;
     if (!is_v) {
-        share<L> angles;
         load_pairs<L>(p.angles + (int64_t)pos * p.head_dim, half, &angles);
+    }
+    bt_wait_for_previous();
+    share<L> x;
+    load_pairs<L>(at, half, &x);
+    if (!is_v) {
         const T *norm = is_q ? q_norm : k_norm;
         if (norm != nullptr) {
             norm_head(norm, p.eps, half, &x);
@@ -263,8 +266,9 @@ void launch(const rope_kv &p, int32_t n_rows, const void *q_norm, const void *k_
 {
     int32_t heads_a_block = WARPS * L::heads_a_warp;
     dim3 grid((unsigned)n_rows, (unsigned)((p.n_run + heads_a_block - 1) / heads_a_block));
-    rope_kv_kernel<T, L><<<grid, WARPS * BT_CUDA_WARP, 0, stream>>>(
-        p, static_cast<const T *>(q_norm), static_cast<const T *>(k_norm), static_cast<T *>(qkv));
+    bt_launch({grid, dim3(WARPS * BT_CUDA_WARP)}, stream, rope_kv_kernel<T, L>, p,
+              static_cast<const T *>(q_norm), static_cast<const T *>(k_norm),
+              static_cast<T *>(qkv));
 }
 
 } // namespace

@@ -11,6 +11,7 @@
  * A greedy row takes part in the first and the last. Sums are double, in an order that depends on
  * the vocabulary alone: the token is the same whatever else is in the batch.
  */
+#include "engine/cuda/launch.cuh"
 #include "engine/cuda/num.cuh"
 #include "engine/cuda/sampler.h"
 
@@ -230,6 +231,8 @@ __device__ float exp_of(double z)
 
 __global__ void __launch_bounds__(PART_THREADS) best_kernel(task t)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     row_view v = view_of(t, (int32_t)blockIdx.z, (int32_t)blockIdx.y);
     if (!v.live) {
         return;
@@ -264,6 +267,8 @@ __global__ void __launch_bounds__(PART_THREADS) best_kernel(task t)
 
 __global__ void __launch_bounds__(PART_THREADS) probs_kernel(task t)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     row_view v = view_of(t, (int32_t)blockIdx.z, (int32_t)blockIdx.y);
     if (!v.sampled) {
         return;
@@ -298,6 +303,8 @@ __device__ bool kept(const cut &c, float p, int32_t id)
 /* A draft whose logits are no numbers proposes token 0 with certainty. */
 __global__ void __launch_bounds__(PART_THREADS) norm_kernel(task t)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     row_view v = view_of(t, (int32_t)blockIdx.z, (int32_t)blockIdx.y);
     if (!v.sampled) {
         return;
@@ -503,6 +510,8 @@ __device__ int32_t nth_tie(const float *probs, int32_t vocab, uint32_t bits, uin
 
 __global__ void __launch_bounds__(CUT_THREADS) cut_kernel(task t)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     row_view v = view_of(t, (int32_t)blockIdx.y, (int32_t)blockIdx.x);
     if (!v.sampled || best_of_row(t, v.at).bad) {
         return;
@@ -651,6 +660,8 @@ __device__ int32_t draw_rest(const task &t, const row_view &v, double u)
 __global__ void __launch_bounds__(PART_THREADS)
     choose_kernel(task t, const int32_t *drafts, bt_cuda_chosen *chosen, int32_t *last)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     int32_t seq = (int32_t)blockIdx.x;
     const bt_cuda_choice c = t.choices[seq];
     bt_cuda_chosen *out = &chosen[seq];
@@ -707,6 +718,8 @@ __global__ void __launch_bounds__(PART_THREADS)
 
 __global__ void __launch_bounds__(PART_THREADS) choose_draft_kernel(task t, int32_t *drafts)
 {
+    bt_let_next_begin();
+    bt_wait_for_previous();
     int32_t seq = (int32_t)blockIdx.x;
     const bt_cuda_choice c = t.choices[seq];
     row_view v = view_of(t, seq, 0);
@@ -805,34 +818,39 @@ static task task_of(const struct bt_cuda_sampler *s, float *logits,
     return t;
 }
 
-static void launch_probs(const task &t, int32_t n_seqs, cudaStream_t stream)
+/* What the choice is made from: the greatest of each row, and probabilities unless all are greedy.
+ */
+static void launch_probs(const task &t, int32_t n_seqs, bool greedy, cudaStream_t stream)
 {
     dim3 parts((unsigned)t.n_parts, (unsigned)t.width, (unsigned)n_seqs);
-    dim3 rows((unsigned)t.width, (unsigned)n_seqs);
-    best_kernel<<<parts, PART_THREADS, 0, stream>>>(t);
-    probs_kernel<<<parts, PART_THREADS, 0, stream>>>(t);
-    cut_kernel<<<rows, CUT_THREADS, 0, stream>>>(t);
-    norm_kernel<<<parts, PART_THREADS, 0, stream>>>(t);
+    bt_launch({parts, dim3(PART_THREADS)}, stream, best_kernel, t);
+    if (!greedy) {
+        dim3 rows((unsigned)t.width, (unsigned)n_seqs);
+        bt_launch({parts, dim3(PART_THREADS)}, stream, probs_kernel, t);
+        bt_launch({rows, dim3(CUT_THREADS)}, stream, cut_kernel, t);
+        bt_launch({parts, dim3(PART_THREADS)}, stream, norm_kernel, t);
+    }
 }
 
 void bt_cuda_sample(struct bt_cuda_sampler *s, float *logits, const struct bt_cuda_choice *choices,
-                    int32_t n_seqs, const int32_t *drafts, const float *q,
+                    int32_t n_seqs, bool greedy, const int32_t *drafts, const float *q,
                     struct bt_cuda_chosen *chosen, int32_t *last, struct CUstream_st *stream)
 {
     BT_ASSERT(n_seqs > 0 && n_seqs <= s->max_seqs);
     task t = task_of(s, logits, choices, const_cast<float *>(q)); /* the target's side reads it */
     t.width = drafts != NULL ? s->max_k + 1 : 1;
-    launch_probs(t, n_seqs, stream);
-    choose_kernel<<<(unsigned)n_seqs, PART_THREADS, 0, stream>>>(t, drafts, chosen, last);
+    launch_probs(t, n_seqs, greedy, stream);
+    bt_launch({dim3((unsigned)n_seqs), dim3(PART_THREADS)}, stream, choose_kernel, t, drafts,
+              chosen, last);
 }
 
 void bt_cuda_sample_draft(struct bt_cuda_sampler *s, const float *logits,
-                          const struct bt_cuda_choice *choices, int32_t n_seqs, int32_t j,
-                          int32_t *drafts, float *q, struct CUstream_st *stream)
+                          const struct bt_cuda_choice *choices, int32_t n_seqs, bool greedy,
+                          int32_t j, int32_t *drafts, float *q, struct CUstream_st *stream)
 {
     BT_ASSERT(n_seqs > 0 && n_seqs <= s->max_seqs && j >= 0 && j < s->max_k);
     task t = task_of(s, const_cast<float *>(logits), choices, q); /* the draft's side reads them */
     t.draft_j = j;
-    launch_probs(t, n_seqs, stream);
-    choose_draft_kernel<<<(unsigned)n_seqs, PART_THREADS, 0, stream>>>(t, drafts);
+    launch_probs(t, n_seqs, greedy, stream);
+    bt_launch({dim3((unsigned)n_seqs), dim3(PART_THREADS)}, stream, choose_draft_kernel, t, drafts);
 }

@@ -12,6 +12,8 @@
 #include "engine/cuda/device.h"
 #include "engine/sample.h"
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -51,10 +53,11 @@ void bt_cuda_sampler_destroy(struct bt_cuda_sampler *s);
 /* Target's side: judges drafts [n_seqs, max_k] (NULL when no sequence has k > 0) by logits
  * [rows, vocab], appends the bonus or the replacement, writes chosen [n_seqs] and last[slot]. q is
  * what bt_cuda_sample_draft kept. A sampled row's logits become its probabilities. A replacement
- * of a draft token that was forced out is the target's own token. In stream order; may be captured.
- */
+ * of a draft token that was forced out is the target's own token. greedy: the caller knows that no
+ * choice has a temperature above 0; nothing is launched for probabilities then. In stream order;
+ * may be captured. */
 void bt_cuda_sample(struct bt_cuda_sampler *s, float *logits, const struct bt_cuda_choice *choices,
-                    int32_t n_seqs, const int32_t *drafts, const float *q,
+                    int32_t n_seqs, bool greedy, const int32_t *drafts, const float *q,
                     struct bt_cuda_chosen *chosen, int32_t *last, struct CUstream_st *stream);
 
 /* Draft's side: token j of each sequence with k > j from its row of logits [n_seqs, vocab] to
@@ -62,8 +65,8 @@ void bt_cuda_sample(struct bt_cuda_sampler *s, float *logits, const struct bt_cu
  * NULL when all are greedy or forced). A forced sequence's draft tokens are the likeliest. Logits
  * that are no numbers propose token 0 with certainty, as on the CPU. */
 void bt_cuda_sample_draft(struct bt_cuda_sampler *s, const float *logits,
-                          const struct bt_cuda_choice *choices, int32_t n_seqs, int32_t j,
-                          int32_t *drafts, float *q, struct CUstream_st *stream);
+                          const struct bt_cuda_choice *choices, int32_t n_seqs, bool greedy,
+                          int32_t j, int32_t *drafts, float *q, struct CUstream_st *stream);
 
 #ifdef __cplusplus
 }

@@ -46,8 +46,10 @@ static enum bt_code medusa_passes(struct bt_cuda_executor *e, struct bt_cuda_fli
     BT_TRY(bt_cuda_take_pinned(e, f, bytes, &pinned, err));
     struct bt_cuda_choice *choices = pinned;
     int32_t *slots = (int32_t *)(void *)((char *)pinned + choice_bytes);
+    bool greedy = true;
     for (int32_t i = 0; i < n; i++) {
         choices[i] = bt_cuda_choice_of(e, &plan->seqs[i], i);
+        greedy = greedy && choices[i].temperature <= 0;
         slots[i] = plan->seqs[i].slot;
     }
     BT_CUDA_TRY(cudaMemcpyAsync(e->meta, pinned, (size_t)bytes, cudaMemcpyHostToDevice, e->stream),
@@ -61,8 +63,8 @@ static enum bt_code medusa_passes(struct bt_cuda_executor *e, struct bt_cuda_fli
                                   e->stream, err));
         bt_cuda_medusa_add(types, e->states, e->work.y, n, hidden, e->work.h, e->stream);
         BT_TRY(bt_cuda_decoder_logits(&e->target_decoder, e->work.h, n, e->logits, e->stream, err));
-        bt_cuda_sample_draft(e->sampler, e->logits, (const void *)e->meta, n, j, e->drafts, e->q,
-                             e->stream);
+        bt_cuda_sample_draft(e->sampler, e->logits, (const void *)e->meta, n, greedy, j, e->drafts,
+                             e->q, e->stream);
     }
     return bt_cuda_check_launch("Medusa heads", err);
 }

@@ -283,7 +283,7 @@ static void tune(const struct bt_cuda_device *device, const struct kind *k)
     struct timespec from;
     struct timespec to;
     (void)timespec_get(&from, TIME_UTC);
-    check(bt_cuda_gemm_tune(g, NULL, &err) == BT_OK, "tune", err.msg);
+    check(bt_cuda_gemm_tune(g, &err) == BT_OK, "tune", err.msg);
     (void)timespec_get(&to, TIME_UTC);
     (void)printf("%s: chosen in %.2f s\n", k->name,
                  (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));

@@ -89,6 +89,7 @@ struct bench {
     int32_t *drafts, *last;
     struct bt_cuda_chosen *chosen;
     int32_t rows;
+    bool greedy;
 };
 
 typedef void op_fn(struct bench *b);
@@ -222,15 +223,15 @@ static void copy_logits(struct bench *b)
 static void run_sample(struct bench *b)
 {
     copy_logits(b);
-    bt_cuda_sample(b->sampler, b->logits, b->choices, b->rows, NULL, NULL, b->chosen, b->last,
-                   stream);
+    bt_cuda_sample(b->sampler, b->logits, b->choices, b->rows, b->greedy, NULL, NULL, b->chosen,
+                   b->last, stream);
 }
 
 static void run_verify(struct bench *b)
 {
     copy_logits(b);
-    bt_cuda_sample(b->sampler, b->logits, b->choices, b->rows / (K + 1), b->drafts, b->q, b->chosen,
-                   b->last, stream);
+    bt_cuda_sample(b->sampler, b->logits, b->choices, b->rows / (K + 1), b->greedy, b->drafts, b->q,
+                   b->chosen, b->last, stream);
 }
 
 /* ---- timing ---- */
@@ -369,6 +370,7 @@ static void time_sampling(struct bench *b)
             check(cudaMemcpy(b->choices, choices, sizeof choices, cudaMemcpyHostToDevice),
                   "choices");
             b->rows = all_seqs[r] * (k + 1);
+            b->greedy = hows[i].temperature <= 0.0f;
             int64_t bytes = (int64_t)b->rows * b->m->vocab * 4;
             double us = time_us(b, k > 0 ? run_verify : run_sample, 0, 20);
             us -= time_us(b, copy_logits, 0, 20);

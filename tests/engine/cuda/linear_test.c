@@ -2,10 +2,12 @@
  */
 #include "engine/cpu/linear.h"
 #include "engine/cuda/linear.h"
+#include "engine/cuda/ops.h"
 #include "tests/engine/cuda/rig.h"
 
 #include <criterion/criterion.h>
 
+#include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -521,13 +523,102 @@ Test(linear, a_row_does_not_depend_on_the_others, .timeout = 300)
     }
 }
 
+/* Products and norms in turn, as a decoder has them: each reads what the one before it wrote. */
+struct chain {
+    struct fixture t;
+    void *residual, *weight;
+    uint8_t *start; /* host: what the residual begins with */
+    int64_t bytes;  /* of the residual */
+    cudaStream_t stream;
+};
+
+enum { CHAIN = 24, CHAIN_REPLAYS = 4 };
+
+static void chain_run(struct chain *c, int32_t kernel, int32_t m, bool wait)
+{
+    struct fixture *t = &c->t;
+    struct bt_cuda_types types = {t->f->compute, t->f->compute};
+    struct bt_cuda_out out = {.out16 = (void *)t->dx.x16};
+    if (is_int8(t->f)) {
+        out = (struct bt_cuda_out){.out8 = (int8_t *)t->dx.x8, .out_scale = (float *)t->dx.x_scale};
+    }
+    struct bt_error err = {0};
+    for (int32_t i = 0; i < CHAIN; i++) {
+        bt_cuda_add_norm(types, c->residual, i == 0 ? NULL : t->dy, c->weight, 1e-5f, m, t->k, out,
+                         c->stream);
+        if (wait) {
+            cr_assert_eq(cudaStreamSynchronize(c->stream), cudaSuccess);
+        }
+        cr_assert_eq(bt_cuda_linear_run_with(t->gemm, kernel, &t->layer, &t->dx, m, t->dy,
+                                             BT_CUDA_Y_COMPUTE, c->stream, &err),
+                     BT_OK, "%s", err.msg);
+        if (wait) {
+            cr_assert_eq(cudaStreamSynchronize(c->stream), cudaSuccess);
+        }
+    }
+}
+
+static void check_chain(struct chain *c, int32_t kernel, int32_t m, const char *name)
+{
+    uint8_t *expected = malloc((size_t)c->bytes);
+    uint8_t *got = malloc((size_t)c->bytes);
+    rig_write(c->residual, c->start, c->bytes);
+    chain_run(c, kernel, m, true);
+    rig_download(expected, c->residual, c->bytes);
+    cr_expect_neq(memcmp(expected, c->start, (size_t)c->bytes), 0, "%s: nothing was added", name);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cr_assert_eq(cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    chain_run(c, kernel, m, false);
+    cr_assert_eq(cudaStreamEndCapture(c->stream, &graph), cudaSuccess);
+    cr_assert_eq(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+    for (int32_t i = 0; i < CHAIN_REPLAYS; i++) {
+        rig_write(c->residual, c->start, c->bytes);
+        cr_assert_eq(cudaGraphLaunch(exec, c->stream), cudaSuccess);
+        rig_download(got, c->residual, c->bytes);
+        cr_expect_arr_eq(got, expected, (size_t)c->bytes, "%s: %s: m %d", c->t.f->name, name, m);
+    }
+    (void)cudaGraphExecDestroy(exec);
+    (void)cudaGraphDestroy(graph);
+    free(expected);
+    free(got);
+}
+
+Test(linear, a_chain_in_a_graph_is_the_same_as_launch_by_launch, .timeout = 120)
+{
+    static const int32_t chained[] = {0, 3, 6, 9, 11, 16};
+    static const int32_t rows[] = {1, 8, 33};
+    rig_rng(&rng, "linear");
+    for (size_t f = 0; f < sizeof chained / sizeof *chained; f++) {
+        struct chain c;
+        setup(&c.t, &formats[chained[f]], (struct size){1024, 1024}, 33);
+        c.bytes = (int64_t)c.t.m * c.t.k * 2;
+        c.start = malloc((size_t)c.bytes);
+        memcpy(c.start, c.t.x16, (size_t)c.bytes);
+        c.residual = rig_take(&c.t.device, c.bytes);
+        c.weight = rig_upload(&c.t.device, c.t.x16, (int64_t)c.t.k * 2);
+        cr_assert_eq(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking), cudaSuccess);
+        for (int32_t k = 0; k < bt_cuda_linear_kernels(); k++) {
+            for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+                const char *name = bt_cuda_linear_kernel_name(c.t.gemm, k, &c.t.layer, rows[r]);
+                if (name != NULL) {
+                    check_chain(&c, k, rows[r], name);
+                }
+            }
+        }
+        (void)cudaStreamDestroy(c.stream);
+        free(c.start);
+        teardown(&c.t);
+    }
+}
+
 Test(linear, tuning_keeps_results_and_explains_them, .timeout = 120)
 {
     rig_rng(&rng, "linear");
     struct fixture t;
     setup(&t, &formats[9], (struct size){768, 1024}, 64);
     struct bt_error err = {0};
-    cr_assert_eq(bt_cuda_gemm_tune(t.gemm, NULL, &err), BT_OK, "%s", err.msg);
+    cr_assert_eq(bt_cuda_gemm_tune(t.gemm, &err), BT_OK, "%s", err.msg);
     for (int32_t r = 0; r < ROWS_TRIED && rows_tried[r] <= t.m; r++) {
         int32_t m = rows_tried[r];
         cr_assert_eq(

@@ -46,6 +46,7 @@ void *rig_upload(struct bt_cuda_arena *a, const void *src, int64_t bytes)
 void rig_write(void *device, const void *src, int64_t bytes)
 {
     check(cudaMemcpy(device, src, (size_t)bytes, cudaMemcpyHostToDevice), "upload");
+    check(cudaDeviceSynchronize(), "upload"); /* streams of their own do not wait for it */
 }
 
 void rig_poison(void *device, int64_t bytes)

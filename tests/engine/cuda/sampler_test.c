@@ -89,6 +89,16 @@ static void step_fini(struct step *s)
     bt_cuda_arena_fini(&arena);
 }
 
+static bool all_greedy(const struct step *s)
+{
+    for (int32_t i = 0; i < s->n_seqs; i++) {
+        if (s->choices[i].temperature > 0.0f) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void run_drafts(struct step *s)
 {
     int64_t bytes = (int64_t)s->n_seqs * s->vocab * 4;
@@ -97,8 +107,8 @@ static void run_drafts(struct step *s)
     rig_poison(s->drafts_here, s->n_seqs * s->max_k * 4);
     for (int32_t j = 0; j < s->max_k; j++) {
         rig_write(s->draft_here, s->draft_logits + (int64_t)j * s->n_seqs * s->vocab, bytes);
-        bt_cuda_sample_draft(s->sampler, s->draft_here, s->choices_here, s->n_seqs, j,
-                             s->drafts_here, s->q_here, NULL);
+        bt_cuda_sample_draft(s->sampler, s->draft_here, s->choices_here, s->n_seqs, all_greedy(s),
+                             j, s->drafts_here, s->q_here, NULL);
     }
     rig_download(s->drafts, s->drafts_here, s->n_seqs * s->max_k * 4);
 }
@@ -109,7 +119,7 @@ static void run_target(struct step *s)
     rig_write(s->logits_here, s->logits, (int64_t)s->n_rows * s->vocab * 4);
     rig_poison(s->chosen_here, s->n_seqs * (int64_t)sizeof *s->chosen);
     rig_poison(s->last_here, (int64_t)sizeof s->last);
-    bt_cuda_sample(s->sampler, s->logits_here, s->choices_here, s->n_seqs,
+    bt_cuda_sample(s->sampler, s->logits_here, s->choices_here, s->n_seqs, all_greedy(s),
                    s->max_k > 0 ? s->drafts_here : NULL, s->q_here, s->chosen_here, s->last_here,
                    NULL);
     rig_download(s->chosen, s->chosen_here, s->n_seqs * (int64_t)sizeof *s->chosen);
