@@ -103,11 +103,31 @@ static void drop_middle_zeros(struct bt_qweight *w)
     w->zero = NULL; /* stays in the arena until the model goes */
 }
 
-static enum bt_code read_group_index(struct model_reader *r, const struct bt_st_tensor *t,
+/* Without its order a matrix quantised by activation order would be read as another matrix. */
+static enum bt_code check_order(const struct model_reader *r, const char *name,
+                                struct bt_error *err)
+{
+    if (r->quant.desc_act) {
+        BT_FAIL(err, BT_ERR_INPUT, 0,
+                "%s: %s: missing or not set, though quantization_config has an order of "
+                "activations (desc_act, actorder)",
+                r->path, name);
+    }
+    return BT_OK;
+}
+
+/* The groups of inputs, where a tensor says them. */
+static enum bt_code read_group_index(struct model_reader *r, const char *base, const char *suffix,
                                      struct bt_qweight *w, struct bt_error *err)
 {
+    const struct bt_st_tensor *t = model_find(r, base, suffix);
     const int64_t shape[] = {w->n_in};
     void *raw;
+    if (t == NULL) {
+        char name[MODEL_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "%s%s", base, suffix);
+        return check_order(r, name, err);
+    }
     if (t->dtype != BT_DTYPE_I32) {
         BT_FAIL(err, BT_ERR_INPUT, 0, "%s: %s: dtype %s, expected I32", t->file, t->name,
                 bt_dtype_name(t->dtype));
@@ -119,7 +139,7 @@ static enum bt_code read_group_index(struct model_reader *r, const struct bt_st_
     for (int32_t k = 0; k < w->n_in && unset; k++) {
         unset = group_of[k] == -1;
     }
-    enum bt_code code = BT_OK;
+    enum bt_code code = unset ? check_order(r, t->name, err) : BT_OK;
     if (!unset) {
         char what[MODEL_NAME_BYTES + BT_MODEL_DIR_BYTES];
         (void)snprintf(what, sizeof what, "%s: %s", t->file, t->name);
@@ -268,10 +288,7 @@ static enum bt_code read_gptq(struct model_reader *r, const char *base,
     BT_TRY(expect(qzeros, BT_DTYPE_I32, w->n_groups, l->n_out / NIBBLES, err));
     BT_TRY(read_scales(r, scales, true, w, err));
     BT_TRY(read_gptq_zeros(r, qzeros, w, err));
-    const struct bt_st_tensor *g_idx = model_find(r, base, ".g_idx");
-    if (g_idx != NULL) {
-        BT_TRY(read_group_index(r, g_idx, w, err));
-    }
+    BT_TRY(read_group_index(r, base, ".g_idx", w, err));
     return unpack_gptq(r, qweight, w, err);
 }
 
@@ -473,10 +490,7 @@ static enum bt_code read_ct(struct model_reader *r, const char *base, const stru
     BT_TRY(read_ct_scales(r, base, l, err));
     BT_TRY(read_ct_zeros(r, base, &l->q, err));
     BT_TRY(read_ct_input_scale(r, base, l, err));
-    const struct bt_st_tensor *g_idx = model_find(r, base, ".weight_g_idx");
-    if (g_idx != NULL) {
-        BT_TRY(read_group_index(r, g_idx, &l->q, err));
-    }
+    BT_TRY(read_group_index(r, base, ".weight_g_idx", &l->q, err));
     if (r->quant.layout == BT_QUANT_CT_PACKED) {
         return read_ct_packed(r, t, l, err);
     }

@@ -485,6 +485,10 @@ static const struct broken BROKEN[] = {
      NULL, QP ".weight_zero_point: shape [7, 2], expected [8, 2]"},
     {"quantised tensors without a config", "", V_CT, NULL, NULL, NULL,
      "tensor " QP ".weight is missing"},
+    {"order of activations without g_idx", GPTQ_CONFIG(32, true, true, "gptq"), V_GPTQ, QP ".g_idx",
+     NULL, NULL, QP ".g_idx: missing or not set, though quantization_config has"},
+    {"order of groups without weight_g_idx", CT_CONFIG(32, true, "\"group\""), V_CT, NULL, NULL,
+     NULL, QP ".weight_g_idx: missing or not set, though quantization_config has"},
     {"unknown method", Q("\"quant_method\":\"aqlm\",\"bits\":2"), V_CT, NULL, NULL, NULL,
      "\"aqlm\" is not supported"},
 };
