@@ -185,6 +185,17 @@ static enum bt_code read_ct(const struct bt_config_reader *r, struct bt_quant_co
                    "float-quantized)",
                    r->file, r->prefix, format);
     }
+    struct bt_config_reader sparsity;
+    const char *sparse = "dense";
+    BT_TRY(
+        bt_config_object(r, "sparsity_config", "quantization_config.sparsity_config.", &sparsity));
+    if (sparsity.object != NULL) {
+        BT_TRY(bt_config_string(&sparsity, "format", &sparse));
+    }
+    if (strcmp(sparse, "dense") != 0) {
+        QUANT_FAIL(r, "%s: %sformat: \"%s\" is not supported (dense)", r->file, sparsity.prefix,
+                   sparse);
+    }
     struct bt_config_reader groups;
     struct bt_config_reader group;
     struct bt_config_reader part;

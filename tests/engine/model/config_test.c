@@ -267,6 +267,10 @@ Test(config, bad_keys_are_named_with_value_and_range)
         {"\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 64, "
          "\"version\": \"gemv\"},",
          "m/config.json: quantization_config.version: \"gemv\" is not supported (gemm)"},
+        {"\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "
+         "\"int-quantized\", \"sparsity_config\": {\"format\": \"sparse-24-bitmask\"}},",
+         "m/config.json: quantization_config.sparsity_config.format: \"sparse-24-bitmask\" is not "
+         "supported (dense)"},
         {"\"hidden_size\": 3,", "m/config.json:1: duplicate object key"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
