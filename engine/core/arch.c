@@ -241,13 +241,18 @@ enum bt_code bt_arch_check(const struct bt_arch *a, struct bt_error *err)
         {"hidden size", a->hidden, 1 << 20},      {"layers", a->n_layers, BT_ARCH_MAX_LAYERS},
         {"attention heads", a->n_heads, 1 << 16}, {"KV heads", a->n_kv_heads, a->n_heads},
         {"head dim", a->head_dim, 1 << 16},       {"intermediate size", a->intermediate, 1 << 24},
-        {"vocabulary size", a->vocab, 1 << 28},   {"max positions", a->max_position, 1 << 30},
+        {"vocabulary size", a->vocab, 1 << 28},   {"max positions", a->max_position, INT32_MAX / 2},
     };
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         if (counts[i].value < 1 || counts[i].value > counts[i].max) {
             BT_FAIL(err, BT_ERR_ARG, counts[i].value, "%s: %s: %d is not in 1..%d", a->name,
                     counts[i].name, counts[i].value, counts[i].max);
         }
+    }
+    if ((int64_t)a->n_heads * a->head_dim > BT_ARCH_MAX_WIDTH) {
+        BT_FAIL(err, BT_ERR_ARG, a->n_heads,
+                "%s: %d attention heads of %d: their product is not in 1..%d", a->name, a->n_heads,
+                a->head_dim, BT_ARCH_MAX_WIDTH);
     }
     if (a->n_heads % a->n_kv_heads != 0) {
         BT_FAIL(err, BT_ERR_ARG, a->n_kv_heads, "%s: KV heads: %d must divide the %d heads",

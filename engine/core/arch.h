@@ -65,6 +65,9 @@ enum bt_rope_scaling {
 enum {
     BT_ARCH_NAME_BYTES = 64,
     BT_ARCH_FAMILY_BYTES = 32,
+    /* Attention heads times their size; Llama-3.1-405B has 2^14. A token's KV is then at most
+     * 2^31 bytes, and that of 2^30 tokens 2^61. */
+    BT_ARCH_MAX_WIDTH = 1 << 19,
     BT_ARCH_MAX_LAYERS = 256, /* bits of the sliding-window mask; the deepest known dense is 126 */
 };
 

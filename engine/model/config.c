@@ -76,7 +76,7 @@ static enum bt_code read_shape(const struct bt_config_reader *r, struct bt_arch 
     }
     BT_TRY(bt_config_need_int(r, "intermediate_size", 1, 1 << 24, &a->intermediate));
     BT_TRY(bt_config_need_int(r, "vocab_size", 1, 1 << 28, &a->vocab));
-    BT_TRY(bt_config_need_int(r, "max_position_embeddings", 1, 1 << 30, &a->max_position));
+    BT_TRY(bt_config_need_int(r, "max_position_embeddings", 1, INT32_MAX / 2, &a->max_position));
     a->rms_eps = 1e-6;
     BT_TRY(bt_config_real(r, "rms_norm_eps", 0, 0.1, &a->rms_eps));
     BT_TRY(bt_config_bool(r, "tie_word_embeddings", &a->tie_embeddings));
@@ -343,7 +343,11 @@ static enum bt_code read_root(const struct bt_config_reader *r, struct bt_model_
         BT_TRY(bt_config_quantization(&quant, &c->quant));
     }
     apply_quantization(c);
-    return bt_arch_check(&c->arch, r->err);
+    struct bt_error why = {0};
+    if (bt_arch_check(&c->arch, &why) != BT_OK) {
+        CONFIG_FAIL(r, "%s: %s", r->file, why.msg);
+    }
+    return BT_OK;
 }
 
 enum bt_code bt_model_config_parse(const char *text, size_t n_bytes, const char *label,

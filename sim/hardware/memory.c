@@ -61,6 +61,21 @@ static void fill_stack_defaults(struct bt_account *a)
     }
 }
 
+/* A given pool's bytes must be countable, whatever the format. */
+static enum bt_code check_pool(const struct bt_memory_opts *o, struct bt_error *err)
+{
+    const double most_bytes = 1e18;
+    bool contiguous = o->layout == BT_KV_CONTIGUOUS;
+    double block = contiguous ? (double)o->max_model_len + o->lookahead_tokens : o->block_tokens;
+    int64_t token = bt_arch_kv_bytes_per_token(o->arch, BT_KV_FP32, 1);
+    token += o->draft == NULL ? 0 : bt_arch_kv_bytes_per_token(o->draft, BT_KV_FP32, 1);
+    if ((double)o->kv_blocks * block * (double)token > most_bytes) {
+        BT_FAIL(err, BT_ERR_ARG, 0, "kv-blocks: %lld blocks of %.0f tokens are over %g bytes",
+                (long long)o->kv_blocks, block, most_bytes);
+    }
+    return BT_OK;
+}
+
 static enum bt_code fill_defaults(const struct bt_memory_opts *opts, struct bt_account *a,
                                   struct bt_error *err)
 {
@@ -83,6 +98,7 @@ static enum bt_code fill_defaults(const struct bt_memory_opts *opts, struct bt_a
     BT_TRY(check_range("look-ahead tokens", o->lookahead_tokens, 0, BT_MAX_SPEC_K, err));
     BT_TRY(check_range("medusa heads", o->medusa_heads, 0, BT_MAX_SPEC_K, err));
     BT_TRY(check_range("kv-blocks", o->kv_blocks, 0, INT32_MAX, err));
+    BT_TRY(check_pool(o, err));
     BT_TRY(check_range("gpu-memory", o->gpu_memory_bytes, 0, INT64_MAX, err));
     if (!(o->mem_fraction > 0 && o->mem_fraction <= 1)) {
         BT_FAIL(err, BT_ERR_ARG, 0, "mem-fraction: %g is not in (0, 1]", o->mem_fraction);

@@ -191,6 +191,13 @@ Test(arch, check_names_the_field_and_its_range)
     cr_expect_eq(bt_arch_check(&a, &err), BT_ERR_ARG);
     bt_error_clear(&err);
     a = llama2_13b;
+    a.n_heads = a.n_kv_heads = 1 << 16;
+    a.head_dim = 16;
+    cr_expect_eq(bt_arch_check(&a, &err), BT_ERR_ARG);
+    cr_expect_str_eq(err.msg, "llama-2-13b: 65536 attention heads of 16: their product is not in "
+                              "1..524288");
+    bt_error_clear(&err);
+    a = llama2_13b;
     a.sliding_window = 4096;
     cr_expect_eq(bt_arch_check(&a, &err), BT_ERR_ARG);
     bt_error_clear(&err);

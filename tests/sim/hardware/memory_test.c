@@ -275,6 +275,9 @@ Test(memory, bad_options_are_named)
         {"block", {.block_tokens = -1}, "block: -1 is not in 1..1048576"},
         {"tp", {.tp = 3}, "tp: 3 does not divide the 40 attention heads of llama-2-13b"},
         {"seqs", {.max_seqs = -2}, "max-seqs: -2 is not in 1..65536"},
+        {"pool",
+         {.kv_blocks = INT32_MAX, .block_tokens = 1 << 20},
+         "kv-blocks: 2147483647 blocks of 1048576 tokens are over 1e+18 bytes"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct bt_error err = {0};
