@@ -47,7 +47,12 @@ static enum bt_code describe(struct bt_cli *cli, const struct bt_trace *trace, s
     struct bt_description *d = malloc(sizeof *d);
     BT_ASSERT(d != NULL);
     char *lua = NULL;
-    enum bt_code code = bt_trace_describe(trace, d, err);
+    struct bt_error why = {0};
+    enum bt_code code = bt_trace_describe(trace, d, &why);
+    if (code != BT_OK) {
+        (void)bt_error_set(err, code, 0, __FILE__, __LINE__, "%s: %s", cli->args.positional[0],
+                           why.msg);
+    }
     if (code == BT_OK) {
         code = bt_trace_fit_lua(trace, &lua, err);
     }

@@ -250,13 +250,27 @@ static enum bt_code run_command(struct bt_cli *cli, int argc, char *const *argv,
     return cli->command->run(cli, err);
 }
 
+/* Messages quote what files hold: control characters would steer the terminal. */
+static void print_message(FILE *f, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == 0x7f || (c < 0x20 && c != '\n')) {
+            fprintf(f, "\\x%02x", c);
+        } else {
+            fputc(c, f);
+        }
+    }
+    fputc('\n', f);
+}
+
 /* The message is on stderr in every form of output, and also when quiet. */
 static int report(const struct bt_command *command, const struct bt_error *err, enum bt_code code)
 {
     const char *space = command == NULL ? "" : " ";
     const char *name = command == NULL ? "" : command->name;
-    fprintf(stderr, "berth%s%s: %s\n", space, name,
-            err->code == BT_OK ? bt_code_name(code) : err->msg);
+    fprintf(stderr, "berth%s%s: ", space, name);
+    print_message(stderr, err->code == BT_OK ? bt_code_name(code) : err->msg);
     if (code == BT_ERR_ARG) {
         bool is_help = command == NULL || strcmp(name, "help") == 0;
         fprintf(stderr, "See `berth help%s%s`.\n", is_help ? "" : " ", is_help ? "" : name);

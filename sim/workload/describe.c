@@ -259,7 +259,7 @@ enum bt_code bt_trace_summarise(const struct bt_trace *t, struct bt_trace_summar
     *s = (struct bt_trace_summary){.n = bt_trace_n(t)};
     if (s->n == 0) {
         BT_FAIL(err, BT_ERR_INPUT, 0,
-                "trace: no request to describe (%lld rows, %lld failed, %lld without a prompt; the "
+                "no request to describe (%lld rows, %lld failed, %lld without a prompt; the "
                 "rest is cut off)",
                 (long long)bt_trace_counts(t)->rows, (long long)bt_trace_counts(t)->failed_in_trace,
                 (long long)bt_trace_counts(t)->zero_prompt);

@@ -63,6 +63,16 @@ static const struct bad FILES[] = {
     {"os at load", "\nos.exit(0)\n", "2: \"os\" is not defined"},
     {"endless loop at load", "while true do end\n", "an endless loop?"},
     {"syntax", "return {\n", "unexpected symbol near <eof>"},
+    {"control characters", "error('a\\27[2Jb')\n", "bad.lua:1: a\\x1b[2Jb"},
+    {"deep recursion in C", "local function f() return ('x'):gsub('x', f) end f()\n",
+     "bad.lua: C stack overflow"},
+    {"more configurations than can be counted",
+     "local w = require 'berth.workload'\n"
+     "local function r(n) local t = {} for i = 1, n do t[i] = i end return t end\n"
+     "return { model = 'llama-2-7b', gpu = 'h200', slo = { e2e_s = { p95 = 1 } }, " WORKLOAD
+     "max_model_len = r(1024), kv = { block_tokens = r(1024), long_above_tokens = r(1024),\n"
+     "blocks = r(1024) }, batching = { max_seqs = r(1024), max_batched_tokens = r(1024) } }\n",
+     "bad.lua: spans 36028797018963967 configurations, at most"},
     {"no table", "return 3\n", "expected a file that returns a table, got 3"},
     {"no workload", "return { model = 'llama-2-7b', gpu = 'h200' }\n", "workload: missing"},
     {"unknown model",
