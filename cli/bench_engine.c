@@ -114,8 +114,9 @@ static json_t *new_row(const struct bench *b, const char *phase, int32_t batch, 
     return row;
 }
 
-static void add_step(struct bench *b, const char *phase, const struct bt_step_shape *s,
-                     const struct bt_step_time *t)
+/* The row, which `rows` owns. */
+static json_t *add_step(struct bench *b, const char *phase, const struct bt_step_shape *s,
+                        const struct bt_step_time *t)
 {
     struct work w = work_of(b, s);
     double seconds = t->step_ns * 1e-9;
@@ -128,6 +129,7 @@ static void add_step(struct bench *b, const char *phase, const struct bt_step_sh
     bt_out_set(row, "roof_fraction", bt_out_real(floor_s / seconds));
     bt_out_set(row, "host_gap_fraction", bt_out_real(t->gap_ns / t->step_ns));
     bt_out_append(b->rows, row);
+    return row;
 }
 
 /* ---- steps ---- */
@@ -180,16 +182,36 @@ static enum bt_code run_shape(struct bench *b, struct bt_meter *meter, const cha
         return BT_OK;
     }
     BT_TRY(b->backend->meter_run(meter, s, REPEATS, BUDGET_NS, &t, err));
-    add_step(b, phase, s, &t);
+    (void)add_step(b, phase, s, &t);
+    return BT_OK;
+}
+
+/* A prompt that comes to a card at rest, and prompts one after the other, which the card's power
+ * limit may slow down. */
+static enum bt_code run_prefill(struct bench *b, struct bt_meter *meter, struct bt_error *err)
+{
+    struct bt_step_shape shape = {.n_seqs = 1, .n_tokens = b->prefill, .alone = true};
+    struct bt_step_time alone, sustained;
+    if (!bt_meter_fits(meter, &shape)) {
+        return BT_OK;
+    }
+    BT_TRY(b->backend->meter_run(meter, &shape, REPEATS, BUDGET_NS, &alone, err));
+    if (!b->backend->makes_weights) {
+        (void)add_step(b, "prefill", &shape, &alone);
+        return BT_OK;
+    }
+    shape.alone = false;
+    BT_TRY(b->backend->meter_run(meter, &shape, REPEATS, BUDGET_NS, &sustained, err));
+    json_t *row = add_step(b, "prefill", &shape, &alone);
+    bt_out_set(row, "sustained_ms", bt_out_real(sustained.step_ns * 1e-6));
     return BT_OK;
 }
 
 static enum bt_code run_steps(struct bench *b, struct bt_meter *meter, struct bt_error *err)
 {
     struct bt_progress progress;
-    struct bt_step_shape prefill = {.n_seqs = 1, .n_tokens = b->prefill};
     bt_progress_start(&progress, "bench", "shapes", b->cli->quiet);
-    enum bt_code code = run_shape(b, meter, "prefill", &prefill, err);
+    enum bt_code code = run_prefill(b, meter, err);
     for (int32_t i = 0; i < b->n_batches && code == BT_OK; i++) {
         struct bt_step_shape s = {.n_seqs = b->batches[i], .ctx = b->context - 1, .n_tokens = 1};
         bt_progress_update(&progress, i + 1, b->n_batches + 1);
@@ -423,6 +445,7 @@ static const struct bt_out_column COLUMNS[] = {
     {"batch", NULL, BT_UNIT_PLAIN},
     {"context", NULL, BT_UNIT_PLAIN},
     {"ms", NULL, BT_UNIT_NONE},
+    {"sustained_ms", "one after another, ms", BT_UNIT_NONE},
     {"tok_per_s", "tokens/s", BT_UNIT_NONE},
     {"bytes", NULL, BT_UNIT_BYTES},
     {"roof_fraction", "of the roof", BT_UNIT_FRACTION},

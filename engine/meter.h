@@ -65,6 +65,7 @@ struct bt_step_shape {
     int32_t ctx;      /* >= 0 */
     int32_t n_tokens; /* > 0 */
     uint32_t skip; /* bit i: part i need not be timed (GPU only: the CPU times them all at once) */
+    bool alone;    /* GPU only: each step after a rest, nothing before it in flight; else two are */
 };
 
 enum { BT_STEP_REPEATS_MAX = 64 };

@@ -167,10 +167,18 @@ static enum bt_code mlp_block(const struct pass *p, int32_t layer, struct bt_err
     struct bt_cuda_decoder *d = p->d;
     const struct bt_cuda_layer *l = &d->model->layers[layer];
     struct bt_cuda_work *w = d->work;
-    BT_TRY(linear(p, &l->gate_up, w->h, w->gate_up, BT_PART_GATE_UP, err));
-    if (wanted(p, BT_PART_ACTIVATION)) {
-        bt_cuda_silu_mul(d->types, w->gate_up, p->b->n_rows, d->model->arch.intermediate,
-                         out_for(p, &l->down, w->activated), p->stream);
+    int32_t rows = p->b->n_rows;
+    if (!d->unfused && !l->down.int8_x && bt_cuda_linear_fuses_silu(d->gemm, &l->gate_up, rows)) {
+        if (wanted(p, BT_PART_GATE_UP)) {
+            BT_TRY(bt_cuda_linear_silu(d->gemm, &l->gate_up, w->h, rows, w->activated, p->stream,
+                                       err));
+        }
+    } else {
+        BT_TRY(linear(p, &l->gate_up, w->h, w->gate_up, BT_PART_GATE_UP, err));
+        if (wanted(p, BT_PART_ACTIVATION)) {
+            bt_cuda_silu_mul(d->types, w->gate_up, rows, d->model->arch.intermediate,
+                             out_for(p, &l->down, w->activated), p->stream);
+        }
     }
     quantise_unfused(p, &l->down, w->activated);
     BT_TRY(linear(p, &l->down, w->activated, w->y, BT_PART_DOWN, err));

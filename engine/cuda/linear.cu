@@ -469,6 +469,29 @@ enum bt_code bt_cuda_linear_run(struct bt_cuda_gemm *g, const struct bt_cuda_lin
     return bt_cuda_linear_run_with(g, (int32_t)k, l, x, m, y, y_type, stream, err);
 }
 
+bool bt_cuda_linear_fuses_silu(const struct bt_cuda_gemm *g, const struct bt_cuda_linear *l,
+                               int32_t m)
+{
+    struct linear_y none = {};
+    return linear_tiles_silu(l, g->bf16, NULL, m, none, &g->place, true, 0);
+}
+
+enum bt_code bt_cuda_linear_silu(struct bt_cuda_gemm *g, const struct bt_cuda_linear *l,
+                                 const void *x16, int32_t m, void *y, struct CUstream_st *stream,
+                                 struct bt_error *err)
+{
+    BT_ASSERT(m > 0 && m <= g->o.max_rows);
+    struct linear_y to = {};
+    to.p = y;
+    to.ld = l->n_out / 2;
+    to.bf16 = g->bf16;
+    to.fours = l->n_out % 8 == 0 && (uintptr_t)y % 16 == 0;
+    bool done = linear_tiles_silu(l, g->bf16, x16, m, to, &g->place, false, stream);
+    BT_ASSERT(done);
+    BT_CUDA_TRY(cudaGetLastError(), err);
+    return BT_OK;
+}
+
 /* ---- choice by measurement ---- */
 
 /* Inputs and outputs for measurements, a stream that can be captured, and what empties the L2

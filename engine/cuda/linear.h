@@ -102,6 +102,16 @@ BT_NODISCARD enum bt_code bt_cuda_linear_run(struct bt_cuda_gemm *g, const struc
                                              enum bt_cuda_y y_type, struct CUstream_st *stream,
                                              struct bt_error *err);
 
+/* y [M, N / 2] of the compute type = silu(gate) * up, where x16 Wᵀ [M, N] is gate, then up: in one
+ * kernel. `fuses_silu`: there is one for the layer and m rows, and it pays; else it is for
+ * bt_cuda_linear_run and bt_cuda_silu_mul to do. x, y and m as there. */
+bool bt_cuda_linear_fuses_silu(const struct bt_cuda_gemm *g, const struct bt_cuda_linear *l,
+                               int32_t m);
+BT_NODISCARD enum bt_code bt_cuda_linear_silu(struct bt_cuda_gemm *g,
+                                              const struct bt_cuda_linear *l, const void *x16,
+                                              int32_t m, void *y, struct CUstream_st *stream,
+                                              struct bt_error *err);
+
 /* For tests and benches: the kernels by number, 0 .. bt_cuda_linear_kernels() - 1. The name is NULL
  * when a kernel cannot run the layer with m rows; run_with is bt_cuda_linear_run with one that can.
  */

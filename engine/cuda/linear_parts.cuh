@@ -135,6 +135,12 @@ bool linear_tiles(const struct bt_cuda_linear *l, bool bf16, int32_t outputs, co
                   const float *x_scale, int32_t m, struct linear_y y,
                   const struct linear_skinny_place *at, bool dry, cudaStream_t stream);
 
+/* y [M, N / 2] = silu(x gateᵀ) * (x upᵀ) of a 16-bit layer whose rows are the gate's, then the up
+ * product's, in one kernel. False: the layer is another, or it does not pay. */
+bool linear_tiles_silu(const struct bt_cuda_linear *l, bool bf16, const void *x, int32_t m,
+                       struct linear_y y, const struct linear_skinny_place *at, bool dry,
+                       cudaStream_t stream);
+
 /* Numbers from a counter-based generator: 16-bit uniform in (-bound, bound), bytes uniform in
  * -127 .. 127, or two 4-bit numbers a byte, -7 .. 7, of variance 17.5. */
 void linear_random_16(void *dst, int64_t n, bool bf16, float bound, uint64_t seed,

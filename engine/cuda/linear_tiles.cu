@@ -5,7 +5,9 @@
  * by tensor maps, a stage being 128 bytes along K. Two blocks form a cluster that has one operand
  * in common: each fetches half of it for both, so L2 is read less. Blocks stay and take tile after
  * tile; the next tile's stages come while one's results leave. INT8 sums are scaled by token and
- * channel in registers, so no int32 goes to memory.
+ * channel in registers, so no int32 goes to memory. Of a gate and an up product in one, a tile may
+ * have the rows of both that make the same outputs: silu(gate) * up leaves it, half the numbers,
+ * and nothing reads them again.
  *
  * 2 M N K operations; L2 is read M N K (1 / TM + 1 / TN) times the element's bytes, one of the two
  * halved.
@@ -57,8 +59,8 @@ struct args {
     const float *x_scale; /* [M]: INT8; null: x_one */
     float x_one;
     struct linear_y y;
-    bool eights; /* rows' columns 0, 8, 16 .. of 16-bit results are aligned to 16 bytes */
-    int32_t m, n_out;
+    bool eights;         /* rows' columns 0, 8, 16 .. of 16-bit results are aligned to 16 bytes */
+    int32_t m, n_out;    /* outputs that are written: with SiLU half of the weights' rows */
     int32_t token_pairs; /* of a row of pairs of tiles */
     int32_t pairs;
     int32_t steps;
@@ -146,8 +148,22 @@ __device__ __forceinline__ void transpose(uint32_t (&v)[4], int lane)
     v[3] = high ? v[3] : r1;
 }
 
-/* Writes a warpgroup's sums: HALVES times 64 tokens from `token0` on, TN outputs from n0 on. */
-template <kind KIND, int HALVES, int TN, class Sum>
+__device__ __forceinline__ float round_16(const struct linear_y &y, float x)
+{
+    return y.bf16 ? __bfloat162float(__float2bfloat16_rn(x)) : __half2float(__float2half_rn(x));
+}
+
+/* silu(gate) * up, all rounded as by products and bt_cuda_silu_mul, but for the last bits of e^x.
+ */
+__device__ __forceinline__ float silu_mul(const struct linear_y &y, float gate, float up)
+{
+    const float g = round_16(y, gate);
+    return round_16(y, __fdividef(g, 1.0f + __expf(-g))) * round_16(y, up);
+}
+
+/* Writes a warpgroup's sums: HALVES times 64 tokens from `token0` on, from output n0 on TN, or with
+ * SILU half as many. */
+template <kind KIND, int HALVES, int TN, bool SILU, class Sum>
 __device__ __forceinline__ void write_tile(const args &p, const Sum (&sum)[HALVES][TN / 2],
                                            int32_t token0, int32_t n0, int warp, int lane)
 {
@@ -159,7 +175,7 @@ __device__ __forceinline__ void write_tile(const args &p, const Sum (&sum)[HALVE
             KIND != INT8 || p.x_scale == nullptr || t >= p.m ? p.x_one : p.x_scale[t];
     }
 #pragma unroll
-    for (int c0 = 0; c0 < TN / 8; c0 += 4) {
+    for (int c0 = 0; c0 < (SILU ? TN / 16 : TN / 8); c0 += 4) {
         float w_scale[4][2], bias[4][2];
 #pragma unroll
         for (int i = 0; i < 8; i++) {
@@ -175,7 +191,11 @@ __device__ __forceinline__ void write_tile(const args &p, const Sum (&sum)[HALVE
             float v[4][2];
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                float one = (float)sum[h / 2][(c0 + i / 2) * 4 + h % 2 * 2 + i % 2];
+                const int at = (c0 + i / 2) * 4 + h % 2 * 2 + i % 2;
+                float one = (float)sum[h / 2][at];
+                if constexpr (SILU) {
+                    one = silu_mul(p.y, one, (float)sum[h / 2][at + TN / 4]);
+                }
                 if constexpr (KIND == INT8) {
                     one = one * w_scale[i / 2][i % 2] * x_scale[h / 2][h % 2];
                 }
@@ -209,13 +229,14 @@ __device__ __forceinline__ void write_tile(const args &p, const Sum (&sum)[HALVE
 #endif
 
 /* Long because fetching and multiplying are the two sides of one ring. */
-template <kind KIND, int HALVES, int TN, bool SHARE_X>
+template <kind KIND, int HALVES, int TN, bool SHARE_X, bool SILU>
 __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     tiles_kernel(const __grid_constant__ args p, const __grid_constant__ CUtensorMap x_map,
                  const __grid_constant__ CUtensorMap w_map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using tile = tile_of<HALVES, TN, SHARE_X>;
+    static_assert(!SILU || (!SHARE_X && KIND != INT8), "SiLU: a block fetches gate, the other up");
     constexpr int STAGES = tile::STAGES;
     extern __shared__ uint8_t smem[];
     __shared__ __align__(8) uint64_t barriers[2 * MAX_STAGES]; /* full, empty */
@@ -243,6 +264,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
                 const int32_t token0 =
                     i % p.token_pairs * tile::PAIR_TOKENS + (SHARE_X ? 0 : rank * tile::TM);
                 const int32_t n0 = i / p.token_pairs * tile::PAIR_ROWS + (SHARE_X ? rank * TN : 0);
+                const int32_t w_row = SILU ? n0 / 2 + rank * p.n_out : n0 + rank * tile::W_BOX;
                 for (int32_t step = 0; step < p.steps; step++) {
                     const uint32_t x = ring + (uint32_t)(slot * tile::STAGE_BYTES);
                     const uint32_t w = x + tile::X_BYTES;
@@ -257,7 +279,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
                     } else {
                         tensor_copy(x, &x_map, k, token0, barrier);
                         tensor_copy_both(w + (uint32_t)(rank * tile::W_BOX * STEP_BYTES), &w_map, k,
-                                         n0 + rank * tile::W_BOX, barrier);
+                                         w_row, barrier);
                     }
                     if (++slot == STAGES) {
                         slot = 0;
@@ -313,7 +335,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
             const int32_t token0 = i % p.token_pairs * tile::PAIR_TOKENS +
                                    (SHARE_X ? 0 : rank * tile::TM) + warp / 4 * HALVES * 64;
             const int32_t n0 = i / p.token_pairs * tile::PAIR_ROWS + (SHARE_X ? rank * TN : 0);
-            write_tile<KIND, HALVES, TN>(p, sum, token0, n0, warp % 4, lane);
+            write_tile<KIND, HALVES, TN, SILU>(p, sum, token0, SILU ? n0 / 2 : n0, warp % 4, lane);
         }
     }
     /* The other block may still write to this one's memory, and arrive at its barriers. */
@@ -321,7 +343,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
 #endif
 }
 
-template <kind KIND, int HALVES, int TN, bool SHARE_X>
+template <kind KIND, int HALVES, int TN, bool SHARE_X, bool SILU>
 bool launch(args p, const struct bt_cuda_linear *l, const void *x, int32_t n_sms,
             cudaStream_t stream)
 {
@@ -330,15 +352,15 @@ bool launch(args p, const struct bt_cuda_linear *l, const void *x, int32_t n_sms
     constexpr int SMEM = tile::STAGES * tile::STAGE_BYTES + 1024 - 2 * MAX_STAGES * 8;
     CUtensorMap x_map, w_map;
     if (!map_rows(x, p.m, l->n_in, ELEM_BYTES, tile::X_BOX, &x_map) ||
-        !map_rows(l->w, p.n_out, l->n_in, ELEM_BYTES, tile::W_BOX, &w_map)) {
+        !map_rows(l->w, l->n_out, l->n_in, ELEM_BYTES, tile::W_BOX, &w_map)) {
         return false;
     }
     p.token_pairs = (p.m + tile::PAIR_TOKENS - 1) / tile::PAIR_TOKENS;
-    p.pairs = (p.n_out + tile::PAIR_ROWS - 1) / tile::PAIR_ROWS * p.token_pairs;
+    p.pairs = (l->n_out + tile::PAIR_ROWS - 1) / tile::PAIR_ROWS * p.token_pairs;
     p.steps = (l->n_in * ELEM_BYTES + STEP_BYTES - 1) / STEP_BYTES;
     static bool allowed = false;
     if (!allowed) {
-        (void)cudaFuncSetAttribute(tiles_kernel<KIND, HALVES, TN, SHARE_X>,
+        (void)cudaFuncSetAttribute(tiles_kernel<KIND, HALVES, TN, SHARE_X, SILU>,
                                    cudaFuncAttributeMaxDynamicSharedMemorySize, SMEM);
         allowed = true;
     }
@@ -352,7 +374,8 @@ bool launch(args p, const struct bt_cuda_linear *l, const void *x, int32_t n_sms
     config.stream = stream;
     config.attrs = &shape;
     config.numAttrs = 1;
-    (void)cudaLaunchKernelEx(&config, tiles_kernel<KIND, HALVES, TN, SHARE_X>, p, x_map, w_map);
+    (void)cudaLaunchKernelEx(&config, tiles_kernel<KIND, HALVES, TN, SHARE_X, SILU>, p, x_map,
+                             w_map);
     return true;
 }
 
@@ -360,8 +383,8 @@ template <kind KIND>
 bool launch_for(const args &p, const struct bt_cuda_linear *l, const void *x, int32_t outputs,
                 int32_t n_sms, cudaStream_t stream)
 {
-    return outputs == 160 ? launch<KIND, 2, 160, true>(p, l, x, n_sms, stream)
-                          : launch<KIND, 1, 256, false>(p, l, x, n_sms, stream);
+    return outputs == 160 ? launch<KIND, 2, 160, true, false>(p, l, x, n_sms, stream)
+                          : launch<KIND, 1, 256, false, false>(p, l, x, n_sms, stream);
 }
 
 } // namespace
@@ -392,4 +415,27 @@ bool linear_tiles(const struct bt_cuda_linear *l, bool bf16, int32_t outputs, co
     return int8   ? launch_for<INT8>(p, l, x, outputs, at->n_sms, stream)
            : bf16 ? launch_for<BF16>(p, l, x, outputs, at->n_sms, stream)
                   : launch_for<FP16>(p, l, x, outputs, at->n_sms, stream);
+}
+
+bool linear_tiles_silu(const struct bt_cuda_linear *l, bool bf16, const void *x, int32_t m,
+                       struct linear_y y, const struct linear_skinny_place *at, bool dry,
+                       cudaStream_t stream)
+{
+    /* Fewer rows than these leave SMs without a tile in the last round. */
+    constexpr int32_t LEAST_ROWS = 1024;
+    if (at->cc != 90 || m < LEAST_ROWS || l->weights != BT_CUDA_W16 || l->int8_x ||
+        l->bias != nullptr || l->perm != nullptr || l->n_in % 8 != 0 || l->n_out % 2 != 0) {
+        return false;
+    }
+    if (dry) {
+        return true;
+    }
+    args p = {};
+    p.x_one = 1.0f;
+    p.y = y;
+    p.eights = y.fours && l->n_out % 16 == 0;
+    p.m = m;
+    p.n_out = l->n_out / 2;
+    return bf16 ? launch<BF16, 1, 256, false, true>(p, l, x, at->n_sms, stream)
+                : launch<FP16, 1, 256, false, true>(p, l, x, at->n_sms, stream);
 }

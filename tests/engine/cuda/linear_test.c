@@ -638,6 +638,62 @@ Test(linear, tuning_keeps_results_and_explains_them, .timeout = 120)
     teardown(&t);
 }
 
+/* silu(gate) * up of the reference's sums, gate first: rounded three times on its way, so four
+ * halves of a unit in the last place, and what the sums' own errors make of it. */
+static void check_silu(const struct format *f, struct size s, int32_t m)
+{
+    struct fixture t;
+    setup(&t, f, s, m);
+    if (!bt_cuda_linear_fuses_silu(t.gemm, &t.layer, m)) {
+        cr_expect(rig_device()->cc != 90, "N %d K %d m %d: not fused", s.n, s.k, m);
+        teardown(&t);
+        return;
+    }
+    int32_t n = s.n / 2;
+    size_t bytes = (size_t)m * (size_t)n * 2;
+    uint8_t *y = malloc(bytes + GUARD_BYTES);
+    struct bt_error err = {0};
+    rig_poison(t.dy, (int64_t)bytes + GUARD_BYTES);
+    cr_assert_eq(bt_cuda_linear_silu(t.gemm, &t.layer, t.dx.x16, m, t.dy, NULL, &err), BT_OK, "%s",
+                 err.msg);
+    rig_download(y, t.dy, (int64_t)bytes + GUARD_BYTES);
+    double last = f->compute == BT_ACT_BF16 ? 0x1p-7 : 0x1p-10;
+    double max = 0.0;
+    for (int32_t i = 0; i < m; i++) {
+        for (int32_t j = 0; j < n; j++) {
+            size_t at = (size_t)i * (size_t)s.n + (size_t)j;
+            double gate = t.ref[at];
+            double up = t.ref[at + (size_t)n];
+            double silu = gate / (1.0 + exp(-gate));
+            double sums = 4e-5 * (t.size[at] * fabs(up) + t.size[at + (size_t)n] * fabs(silu));
+            double off =
+                value_at(&t, y, BT_CUDA_Y_COMPUTE, (size_t)i * (size_t)n + (size_t)j) - silu * up;
+            double part = fabs(off) / (last * fabs(silu * up) + sums + 1e-6);
+            max = part <= max ? max : isnan(part) ? INFINITY : part;
+        }
+    }
+    cr_expect_leq(max, 1.0, "%s: N %d K %d m %d: %g of the budget", f->name, s.n, s.k, m, max);
+    for (size_t i = bytes; i < bytes + GUARD_BYTES; i++) {
+        cr_assert_eq(y[i], RIG_POISON, "%s: N %d K %d m %d: written past the end", f->name, s.n,
+                     s.k, m);
+    }
+    free(y);
+    teardown(&t);
+}
+
+Test(linear, gate_and_up_leave_one_kernel_multiplied, .timeout = 300)
+{
+    static const struct size pairs[] = {{512, 128}, {400, 72}, {2 * 137, 200}, {8, 1032}};
+    rig_rng(&rng, "gate and up");
+    for (int32_t i = 0; i < 4; i++) {
+        for (int32_t k = 0; k < 2; k++) {
+            struct format f = formats[k];
+            f.bias = false;
+            check_silu(&f, pairs[i], i % 2 == 0 ? 1024 : 1031);
+        }
+    }
+}
+
 Test(linear, layers_that_differ_are_refused_side_by_side)
 {
     rig_rng(&rng, "linear");
