@@ -53,8 +53,8 @@ int32_t bt_cuda_attn_max_plan_words(const struct bt_cuda_attn *a);
 /* Writes the plan of a batch to host memory; n_rows and n_segments are the batch's, padded.
  * `decode` promises that no segment has more than 16 rows, as a captured graph needs: then the
  * launches of bt_cuda_attn_run depend on n_rows, n_segments and decode alone. It promises also that
- * keys before a segment's first row were in the pool before the kernels that were launched since the
- * plan was uploaded: they are read while those run. `a` is only read. */
+ * keys before a segment's first row were in the pool before any kernel that was launched after the
+ * plan's upload: they are read while those run. `a` is only read. */
 void bt_cuda_attn_plan(const struct bt_cuda_attn *a, const struct bt_cuda_attn_segment *segments,
                        int32_t n_rows, int32_t n_segments, bool decode, int32_t *plan);
 
