@@ -235,6 +235,23 @@ static enum bt_code run_loaded(struct run *r, struct bt_error *err)
     return code;
 }
 
+/* Options of a deployment that one request on the CPU could only ignore. */
+static enum bt_code check_deployment(const struct bt_config *c, struct bt_error *err)
+{
+    const char *option = c->gpu_memory_bytes > 0 ? "gpu-memory"
+                         : c->kv_blocks > 0      ? "kv-blocks"
+                         : c->tp > 1             ? "tp"
+                         : c->replicas != 1      ? "replicas"
+                                                 : NULL;
+    if (option != NULL) {
+        BT_FAIL(err, BT_ERR_ARG, 0,
+                "--%s: one request on the CPU has all of it and a pool of its own; `berth replay "
+                "--executor cpu` serves many under a configuration",
+                option);
+    }
+    return BT_OK;
+}
+
 static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
 {
     struct run r = {.cli = cli, .err = err};
@@ -242,6 +259,9 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
     BT_TRY(bt_config_apply(&cli->args, &r.config, err));
     const struct bt_backend *backend;
     BT_TRY(bt_backend_of_args(&cli->args, &backend, err));
+    if (strcmp(bt_args_text(&cli->args, "executor"), "cpu") == 0) {
+        BT_TRY(check_deployment(&r.config, err));
+    }
     struct bt_engine_opts eo = {
         .config = &r.config,
         .backend = backend,
