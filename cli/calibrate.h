@@ -35,8 +35,12 @@ BT_NODISCARD enum bt_code bt_calibrate_ops(const struct bt_cli *cli,
                                            const struct bt_calibrate_opts *opts,
                                            struct bt_op_rows_kept *out, struct bt_error *err);
 
-/* Puts the operations of a GPU into the store as the berth stack's tables of that card, which
- * simulations of it use, and writes them into a folder (NULL: none) as files of db/calibrations. */
+/* Puts the operations of a GPU into the berth stack's tables of that card, one an operation: those
+ * of the store (before its first, the shipped ones), which simulations use, and the files of a
+ * folder (NULL: none), named and written as db/calibrations holds them. What a table holds of other
+ * formats and shapes stays; a point measured again is replaced; the source line names every
+ * session. BT_ERR_IO, BT_ERR_NOMEM, the store's; BT_ERR_INPUT for a file of that name that is no
+ * table or another's; BT_ERR_LIMIT for more sessions than a source line names. */
 BT_NODISCARD enum bt_code bt_calibrate_put_tables(const struct bt_op_rows_kept *ops,
                                                   const struct bt_gpu *gpu, const char *model,
                                                   const char *date, struct bt_store *store,

@@ -216,6 +216,25 @@ static struct matrix matrix_of(const struct work *w, enum bt_linear_id id)
     return x;
 }
 
+/* The formats that change what an operation does. On a GPU the norm and the activation round for
+ * the product that reads them, RoPE writes the cache, and attention is told by what it computes in;
+ * on the CPU products round and the write is a part by itself. */
+static void label(const struct work *w, enum bt_op op, struct bt_op_sample *s)
+{
+    bool gpu = w->backend->makes_weights;
+    bool attends = op == BT_OP_ATTN_DECODE || op == BT_OP_ATTN_PREFILL;
+    if (gpu && op == BT_OP_NORM) {
+        s->activations = matrix_of(w, BT_LINEAR_Q).activations;
+    } else if (gpu && op == BT_OP_ACTIVATION) {
+        s->activations = matrix_of(w, BT_LINEAR_DOWN).activations;
+    } else if (gpu || !attends) {
+        s->activations = w->o->engine->compute;
+    }
+    if (attends || op == BT_OP_KV_WRITE || (gpu && op == BT_OP_ROPE)) {
+        s->kv = w->o->engine->kv;
+    }
+}
+
 /* `with` (BT_STEP_PARTS: nothing) is what the product's input needs by itself. */
 static enum bt_code keep_gemm(struct work *w, enum bt_linear_id id, int32_t m, int32_t n,
                               const struct bt_step_time *t, enum bt_step_part op,
@@ -239,7 +258,8 @@ static enum bt_code keep_plain(struct work *w, enum bt_op as, int32_t m, int32_t
                                const struct bt_step_time *t, enum bt_step_part op, int32_t per,
                                struct bt_error *err)
 {
-    struct bt_op_sample s = {.activations = w->o->engine->compute, .m_tokens = m, .n_out = width};
+    struct bt_op_sample s = {.m_tokens = m, .n_out = width};
+    label(w, as, &s);
     return keep(w, as, &s, t->op_ns[op] / per, t->op_spread[op] / per, t->n_repeats, err);
 }
 
@@ -247,8 +267,8 @@ static enum bt_code keep_attention(struct work *w, const struct shape *s,
                                    const struct bt_step_time *t, struct bt_error *err)
 {
     const struct bt_arch *a = w->arch;
+    enum bt_op op = s->purpose == FOR_DECODE ? BT_OP_ATTN_DECODE : BT_OP_ATTN_PREFILL;
     struct bt_op_sample x = {
-        .kv = w->o->engine->kv,
         .m_tokens = s->step.n_seqs * s->step.n_tokens,
         .n_seqs = s->step.n_seqs,
         .context_tokens = s->step.ctx + s->step.n_tokens,
@@ -259,8 +279,8 @@ static enum bt_code keep_attention(struct work *w, const struct shape *s,
     if (s->purpose == FOR_BATCH) {
         return BT_OK; /* one context of many: no line over contexts comes of it */
     }
-    return keep(w, s->purpose == FOR_DECODE ? BT_OP_ATTN_DECODE : BT_OP_ATTN_PREFILL, &x,
-                t->op_ns[BT_PART_ATTENTION] / a->n_layers,
+    label(w, op, &x);
+    return keep(w, op, &x, t->op_ns[BT_PART_ATTENTION] / a->n_layers,
                 t->op_spread[BT_PART_ATTENTION] / a->n_layers, t->n_repeats, err);
 }
 

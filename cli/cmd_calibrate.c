@@ -375,7 +375,7 @@ static const struct bt_opt OPTS[] = {
     {.name = "write",
      .kind = BT_OPT_TEXT,
      .value = "DIR",
-     .help = "write the GPU's tables of operations there too"},
+     .help = "put the GPU's operations into the tables there too: other formats and models stay"},
 };
 
 static const struct bt_example EXAMPLES[] = {

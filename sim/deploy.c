@@ -123,12 +123,12 @@ static enum bt_code add_stack(const struct bt_deploy *d, struct bt_step_opts *o,
     return BT_OK;
 }
 
-/* Berth's own kernels, where they were measured on the card: RoPE with the KV write and the
- * activation are kernels by themselves. */
+/* Berth's own kernels, where they were measured on the card (the embedding's always, in one
+ * format): RoPE with the KV write and the activation are kernels by themselves. */
 static enum bt_code add_own_kernels(const struct bt_deploy *d, struct bt_surface_library *surfaces,
                                     struct bt_step_opts *o, struct bt_error *err)
 {
-    struct bt_source_query q = {.op = BT_OP_ROPE,
+    struct bt_source_query q = {.op = BT_OP_EMBEDDING,
                                 .format = {.activations = BT_NUM_BF16},
                                 .gpu = d->gpu.name,
                                 .stack = bt_stack_name_of(d->config.stack)};

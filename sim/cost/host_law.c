@@ -41,6 +41,7 @@ struct host_law {
     struct line *lines; /* owned */
     int32_t n_lines;
     int32_t n_heads, n_kv_heads, head_dim;
+    enum bt_num kv;
     int32_t n_decode;
     struct decode_row decode[GRID_SEQS];
     bool has_prefill;
@@ -143,7 +144,7 @@ static bool same_bits(enum bt_num a, enum bt_num b)
 }
 
 /* The line of an operation; `scale` is what its times are multiplied by. Exact shape and formats,
- * then another float input or 16-bit weight, then the nearest shape by work. NULL: none. */
+ * then another float input, cache or 16-bit weight, then the nearest shape by work. NULL: none. */
 static const struct line *find_line(const struct host_law *l, enum bt_op op,
                                     const struct bt_op_format *f, int64_t n, int64_t k,
                                     double *scale)
@@ -162,6 +163,7 @@ static const struct line *find_line(const struct host_law *l, enum bt_op op,
         double far = t->n == n && t->k == k ? 0 : 1 + fabs(log(work / own));
         far += t->format.weights == f->weights ? 0 : 0.5;
         far += t->format.activations == f->activations ? 0 : 0.25;
+        far += t->format.kv == f->kv ? 0 : 0.25;
         if (far < best_far) {
             best = t;
             best_far = far;
@@ -424,7 +426,8 @@ static enum bt_code make_attention(struct host_law *l, enum bt_num kv, struct bt
 static double pointwise_of(const struct host_law *l, enum bt_op op, int64_t m, int64_t width,
                            bool *known)
 {
-    struct bt_op_format f = {.activations = BT_NUM_FP32};
+    struct bt_op_format f = {.activations = BT_NUM_FP32,
+                             .kv = op == BT_OP_KV_WRITE ? l->kv : BT_NUM_NONE};
     double scale = 1;
     const struct line *t = find_line(l, op, &f, width, 0, &scale);
     *known = t != NULL;
@@ -722,10 +725,10 @@ enum bt_code bt_host_law_create(const struct bt_host_calibration *h, const struc
     l->n_heads = a->n_heads;
     l->n_kv_heads = a->n_kv_heads;
     l->head_dim = a->head_dim;
-    enum bt_kv_format kv = bt_kv_format_resolve(model->kv, a);
+    l->kv = bt_num_from_kv(bt_kv_format_resolve(model->kv, a));
     enum bt_code code = bt_roofline_law_create(gpu, &l->roofline, err);
     code = code == BT_OK ? take_samples(l, &h->samples, err) : code;
-    code = code == BT_OK ? make_attention(l, bt_num_from_kv(kv), err) : code;
+    code = code == BT_OK ? make_attention(l, l->kv, err) : code;
     if (code != BT_OK) {
         destroy(l);
         return code;

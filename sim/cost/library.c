@@ -622,11 +622,6 @@ static bool same_query(const struct bt_source_query *a, const struct bt_source_q
            a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->without == b->without;
 }
 
-static enum bt_num as_bf16(enum bt_num f)
-{
-    return f == BT_NUM_FP16 ? BT_NUM_BF16 : f;
-}
-
 static enum bt_code answer(struct bt_surface_library *l, int32_t gpu,
                            const struct bt_source_query *q, struct entry **out,
                            struct bt_error *err)
@@ -673,9 +668,9 @@ enum bt_code bt_surface_library_find(struct bt_surface_library *l, const struct 
         return BT_OK;
     }
     struct bt_source_query asked = *q;
-    asked.format.weights = as_bf16(q->format.weights);
-    asked.format.activations = as_bf16(q->format.activations);
-    asked.format.kv = as_bf16(q->format.kv);
+    asked.format.weights = bt_num_as_bf16(q->format.weights);
+    asked.format.activations = bt_num_as_bf16(q->format.activations);
+    asked.format.kv = bt_num_as_bf16(q->format.kv);
     if (!is_attention(q->op)) {
         asked.heads = asked.kv_heads = asked.head_dim = 0;
     }

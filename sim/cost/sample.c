@@ -261,6 +261,11 @@ enum bt_num bt_num_from_kv(enum bt_kv_format kv)
     return BT_NUM_NONE;
 }
 
+enum bt_num bt_num_as_bf16(enum bt_num f)
+{
+    return f == BT_NUM_FP16 ? BT_NUM_BF16 : f;
+}
+
 /* One sequence attending causally with q query tokens after `prefix` others, times `count`. */
 static struct bt_op_work attn_work(const struct bt_op_shape *s, enum bt_num kv, double count,
                                    double q, double prefix)

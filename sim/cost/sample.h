@@ -140,6 +140,8 @@ bool bt_num_is_float(enum bt_num f);
 enum bt_num bt_num_from_weight(enum bt_weight_format w);
 enum bt_num bt_num_from_act(enum bt_act_format a);
 enum bt_num bt_num_from_kv(enum bt_kv_format kv);
+/* BF16 for FP16, whose kernels take the same time; others as they are. */
+enum bt_num bt_num_as_bf16(enum bt_num f);
 
 /* Useful work of one operation: FLOPs (a multiply-add is two) and bytes that must cross device
  * memory (or, for a collective, the links of one rank), each input and output once. */

@@ -113,6 +113,19 @@ static enum bt_code find(struct maker *m, enum bt_op op, const struct bt_op_form
     return bt_surface_library_find(m->o->library, &q, out, m->err);
 }
 
+/* Likewise, but the stack's own surface in exactly this format; NULL: it has none. */
+static enum bt_code find_own(struct maker *m, enum bt_op op, const struct bt_op_format *f,
+                             const struct bt_op_source **out)
+{
+    BT_TRY(find(m, op, f, NULL, out));
+    const struct bt_op_source *s = *out;
+    if (s != NULL &&
+        (s->surface == NULL || !s->same_format || strcmp(s->surface->stack, m->stack.stack) != 0)) {
+        *out = NULL;
+    }
+    return BT_OK;
+}
+
 /* Whether a product's matrix is on the surface's grid along n and k. */
 static bool matrix_is_measured(const struct bt_surface *s, int64_t n, int64_t k)
 {
@@ -263,14 +276,32 @@ static enum bt_code make_gemm(struct maker *m, enum bt_step_op op, int64_t n, in
     return BT_OK;
 }
 
+/* What else the stack's own kernel does: the norm and the activation round for an INT8 product,
+ * RoPE writes the cache. */
+static struct bt_op_format own_format(const struct maker *m, enum bt_op op)
+{
+    struct bt_op_format f = {.activations = BT_NUM_BF16};
+    bool rounds = op == BT_OP_NORM || op == BT_OP_ACTIVATION;
+    if (rounds && bt_act_format_bits(m->activations) == 8) {
+        f.activations = BT_NUM_INT8;
+    }
+    if (op == BT_OP_ROPE) {
+        f.kv = bt_num_from_kv(bt_kv_format_resolve(m->o->model->kv, m->arch));
+    }
+    return f;
+}
+
 static enum bt_code make_pointwise(struct maker *m, enum bt_step_op op, enum bt_op measured,
                                    int64_t width)
 {
     struct op_curve *c = &m->law->ops[op];
-    struct bt_op_format f = {.activations = BT_NUM_BF16};
+    struct bt_op_format f = {.activations = BT_NUM_BF16}, own = own_format(m, measured);
     c->shape = (struct bt_op_shape){.n = width};
     if (bt_act_format_bits(m->activations) != 32) {
-        BT_TRY(find(m, measured, &f, NULL, &c->source));
+        BT_TRY(find_own(m, measured, &own, &c->source));
+        if (c->source == NULL) {
+            BT_TRY(find(m, measured, &f, NULL, &c->source));
+        }
     }
     if (c->source != NULL) {
         BT_TRY(compile(m, c, 1, TOKENS_MAX));
@@ -371,7 +402,14 @@ static enum bt_code make_attention(struct maker *m, enum bt_kv_format kv, bool n
     struct attention *a = &l->attention[l->n_attention];
     struct bt_op_format f;
     *a = (struct attention){.kv = kv};
-    if (kv_format(kv, &f)) {
+    bool fp8_stands_in = false;
+    if (kv == BT_KV_INT8) {
+        f = (struct bt_op_format){.activations = BT_NUM_BF16, .kv = BT_NUM_INT8};
+        BT_TRY(find_own(m, BT_OP_ATTN_DECODE, &f, &a->decode));
+        BT_TRY(find_own(m, BT_OP_ATTN_PREFILL, &f, &a->prefill));
+        fp8_stands_in = a->decode == NULL || a->prefill == NULL;
+    }
+    if ((kv != BT_KV_INT8 || fp8_stands_in) && kv_format(kv, &f)) {
         BT_TRY(find(m, BT_OP_ATTN_DECODE, &f, NULL, &a->decode));
         BT_TRY(find(m, BT_OP_ATTN_PREFILL, &f, NULL, &a->prefill));
     }
@@ -380,7 +418,7 @@ static enum bt_code make_attention(struct maker *m, enum bt_kv_format kv, bool n
                                 .heads = {.heads = l->shard.n_heads,
                                           .kv_heads = l->shard.n_kv_heads,
                                           .head_dim = l->head_dim}};
-    double stand_in = kv == BT_KV_INT8 ? STAND_IN_LOG : 0;
+    double stand_in = fp8_stands_in ? STAND_IN_LOG : 0;
     if (a->decode != NULL) {
         int64_t contexts[16];
         int32_t n = fit_contexts(m->arch, contexts);
@@ -409,7 +447,7 @@ static enum bt_code make_attention(struct maker *m, enum bt_kv_format kv, bool n
     if (names) {
         note(m, BT_STEP_ATTN_DECODE, a->decode, stand_in);
         note(m, BT_STEP_ATTN_PREFILL, a->prefill, stand_in);
-        if (kv == BT_KV_INT8) { /* an FP8 cache's kernels stand in */
+        if (fp8_stands_in) {
             for (int32_t op = BT_STEP_ATTN_DECODE; op <= BT_STEP_ATTN_PREFILL; op++) {
                 l->origins[op].level = bt_trust_min(l->origins[op].level, BT_TRUST_TRANSFERRED);
             }
@@ -457,8 +495,24 @@ static double gemm_ps(const void *self, const struct bt_law_gemm *g)
     return bt_curve_ps(&c->curve, (double)g->m);
 }
 
-/* Measured kernels move what their profile says (sample.h); a fusion that moves more or less takes
- * more or less beyond the fixed time. */
+/* Bytes that the measured kernel moves: what its profile says (sample.h), and for our own, which
+ * were timed as they run, what a fused step asks for. */
+static double measured_bytes(const struct op_curve *c, enum bt_step_op op, int64_t m)
+{
+    struct bt_op_shape shape = c->shape;
+    shape.m = m;
+    if (c->source->level == BT_TRUST_MEASURED && op == BT_STEP_NORM) {
+        double out_bytes = c->source->format.activations == BT_NUM_INT8 ? 1 : 2;
+        return (double)m * (double)shape.n * (3 * 2 + out_bytes);
+    }
+    if (c->source->level == BT_TRUST_MEASURED && op == BT_STEP_SAMPLE) {
+        return (double)m * (double)shape.n * 8;
+    }
+    return bt_op_work(c->source->op, &c->source->format, &shape).bytes;
+}
+
+/* A fusion that moves more or less than the measured kernel takes more or less beyond the fixed
+ * time. */
 static double pointwise_ps(const void *self, enum bt_step_op op, int64_t m, int64_t width,
                            int64_t bytes)
 {
@@ -468,9 +522,7 @@ static double pointwise_ps(const void *self, enum bt_step_op op, int64_t m, int6
     if (c->source == NULL || c->shape.n != width) {
         return bare;
     }
-    struct bt_op_shape shape = c->shape;
-    shape.m = m;
-    double usual = bt_op_work(c->source->op, &c->source->format, &shape).bytes;
+    double usual = measured_bytes(c, op, m);
     double usual_ps = l->roofline.ops->pointwise_ps(l->roofline.self, op, m, width, (int64_t)usual);
     return fmax(bt_curve_ps(&c->curve, (double)m) + bare - usual_ps, 0);
 }
