@@ -554,7 +554,7 @@ static double transfer_error(enum bt_op op, const struct bt_op_format *f)
     } else if (op == BT_OP_ATTN_PREFILL) {
         l = (struct left_out){0.47, 6};
     } else if (op >= BT_OP_QUANTIZE && op <= BT_OP_SAMPLE) {
-        l = (struct left_out){0.67, 4};
+        l = (struct left_out){0.67, 5};
     }
     /* Few GPUs left out say less of a further one. */
     return fmin(l.log_p90 * (1 + 1.0 / l.n_gpus), UNEARNED_LOG);

@@ -241,17 +241,99 @@ Test(law, another_stack_of_the_same_gpu_is_transferred)
 {
     struct bt_surface_library *l = library_of(bt_calibration_texts);
     struct asked own = {"vllm-0.24", fixture_h200(), BT_WEIGHT_FP8, 1};
-    struct asked ours = {"berth", fixture_h200(), BT_WEIGHT_FP8, 1};
+    struct asked other = {"sglang-0.5", fixture_h200(), BT_WEIGHT_FP8, 1};
     struct bt_cost a = cost_of(l, &own);
-    struct bt_cost b = cost_of(l, &ours);
+    struct bt_cost b = cost_of(l, &other);
     cr_expect_eq(a.trust, BT_TRUST_IMPORTED);
     cr_expect_eq(b.trust, BT_TRUST_TRANSFERRED);
-    cr_expect(strstr(b.weakest, "for berth") != NULL, "%s", b.weakest);
+    cr_expect(strstr(b.weakest, "for sglang") != NULL, "%s", b.weakest);
     cr_expect_gt(b.step_error, a.step_error);
     struct bt_batch batch = fixture_decodes(32, 1000);
     cr_expect_float_eq(step_ps(&a, &batch) / step_ps(&b, &batch), 1, 1e-3, "the same surfaces");
     bt_cost_fini(&a);
     bt_cost_fini(&b);
+    bt_surface_library_destroy(l);
+}
+
+/* Tables of our own stack in which every format has its own time. */
+static const struct bt_embedded own_tables[] = {
+    {"h200__berth-0.1.0__attn-decode.cal",
+     "# berth calibration 1\ngpu h200\nstack berth\nversion 0.1.0\nop attn-decode\nsource s\n"
+     "licence Apache-2.0\n"
+     "section - bf16 bf16\nfixed head_dim 128\ncolumns ctx 64 1024 4096\n"
+     "rows batch heads kv_heads\n1 32 8 50000 60000 90000\n"
+     "section - bf16 int8\nfixed head_dim 128\ncolumns ctx 64 1024 4096\n"
+     "rows batch heads kv_heads\n1 32 8 30000 30000 30000\n",
+     0},
+    {"h200__berth-0.1.0__attn-prefill.cal",
+     "# berth calibration 1\ngpu h200\nstack berth\nversion 0.1.0\nop attn-prefill\nsource s\n"
+     "licence Apache-2.0\n"
+     "section - bf16 int8\nfixed head_dim 128\ncolumns q_len 64 1024 4096\n"
+     "rows batch heads kv_heads\n1 32 8 30000 30000 30000\n",
+     0},
+    {"h200__berth-0.1.0__norm.cal",
+     "# berth calibration 1\ngpu h200\nstack berth\nversion 0.1.0\nop norm\nsource s\n"
+     "licence Apache-2.0\n"
+     "section - bf16 -\ncolumns m 1 64 4096\nrows n\n4096 10000 10000 10000\n"
+     "section - int8 -\ncolumns m 1 64 4096\nrows n\n4096 20000 20000 20000\n",
+     0},
+    {"h200__berth-0.1.0__rope.cal",
+     "# berth calibration 1\ngpu h200\nstack berth\nversion 0.1.0\nop rope\nsource s\n"
+     "licence Apache-2.0\n"
+     "section - bf16 bf16\ncolumns m 1 64 4096\nrows n\n5120 10000 10000 10000\n"
+     "section - bf16 int8\ncolumns m 1 64 4096\nrows n\n5120 40000 40000 40000\n",
+     0},
+    {0},
+};
+
+/* A norm that rounds for INT8 products, RoPE that writes an INT8 cache, and attention over it are
+ * other kernels than those of 16 bits. */
+Test(law, our_own_kernels_are_asked_for_in_the_formats_they_were_timed_in)
+{
+    struct bt_embedded texts[TEXTS_MAX] = {{0}};
+    for (int32_t i = 0; own_tables[i].name != NULL; i++) {
+        texts[i] = own_tables[i];
+        texts[i].size_bytes = strlen(texts[i].text);
+    }
+    struct bt_surface_library *l = library_of(texts);
+    struct bt_arch arch = fixture_8b();
+    arch.max_position = 131072;
+    struct bt_gpu gpu = fixture_h200();
+    const struct {
+        enum bt_act_format activations;
+        enum bt_kv_format kv;
+        double norm_us, rope_us;
+    } cases[] = {
+        {BT_ACT_BF16, BT_KV_BF16, 10, 10},
+        {BT_ACT_BF16, BT_KV_INT8, 10, 40},
+        {BT_ACT_INT8_DYNAMIC, BT_KV_BF16, 20, 10},
+        {BT_ACT_INT8_DYNAMIC, BT_KV_INT8, 20, 40},
+    };
+    struct bt_batch b = fixture_decodes(1, 1024);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct bt_step_opts o = {.target = {.arch = &arch,
+                                            .weights = BT_WEIGHT_INT8,
+                                            .activations = cases[i].activations,
+                                            .kv = cases[i].kv},
+                                 .gpu = &gpu,
+                                 .tp = 1,
+                                 .fused = true,
+                                 .separate = true};
+        struct bt_cost c;
+        struct bt_error err = {0};
+        cr_assert_eq(bt_surface_cost_create(l, "berth", BT_SOURCE_WITHOUT_NOTHING, &o, &c, &err),
+                     BT_OK, "%s", err.msg);
+        cr_expect_float_eq(row_ps(&c, &b, BT_STEP_NORM), (2 * 32 + 1) * cases[i].norm_us * 1e6, 1e6,
+                           "%zu: %g", i, row_ps(&c, &b, BT_STEP_NORM));
+        cr_expect_float_eq(row_ps(&c, &b, BT_STEP_ROPE), 32 * cases[i].rope_us * 1e6, 1e6,
+                           "%zu: %g", i, row_ps(&c, &b, BT_STEP_ROPE));
+        double attends = row_ps(&c, &b, BT_STEP_ATTN_DECODE) / 32e6;
+        cr_expect_float_eq(attends, cases[i].kv == BT_KV_INT8 ? 30 : 60, 0.5, "%zu: %g", i,
+                           attends);
+        const struct bt_op_origin *from = bt_surface_law_origins(bt_step_cost_law(&c));
+        cr_expect_eq(from[BT_STEP_ATTN_DECODE].level, BT_TRUST_MEASURED);
+        bt_cost_fini(&c);
+    }
     bt_surface_library_destroy(l);
 }
 
