@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     KV_CLASSES = 2, /* the pool's format and its 16-bit class */
