@@ -48,8 +48,8 @@ struct bt_surface_library {
 };
 
 /* What stands in for a stack that has not measured an operation, best first: serving engines, then
- * libraries and profiles of single operations. Not our own engine, whose elementwise kernels do more
- * than others' (RoPE writes the cache, norms round). */
+ * libraries and profiles of single operations. Not our own engine, whose elementwise kernels do
+ * more than others' (RoPE writes the cache, norms round). */
 static const char *const stack_order[] = {"vllm", "trtllm", "sglang", "nccl", "vidur"};
 enum { STACKS = sizeof stack_order / sizeof *stack_order };
 
