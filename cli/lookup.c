@@ -17,6 +17,9 @@ enum bt_code bt_lookup_model(const struct bt_catalog *c, const char *name, const
         *out = config.arch;
         return BT_OK;
     }
+    if (name[0] == '/' || name[0] == '.') { /* no name of the catalog, and no Hugging Face id */
+        BT_FAIL(err, BT_ERR_NOTFOUND, 0, "%s: \"%s\": no such folder or config.json", what, name);
+    }
     const struct bt_catalog_model *model = NULL;
     BT_TRY(bt_catalog_find_model(c, name, what, &model, err));
     *out = model->arch;
