@@ -90,6 +90,36 @@ Test(stack_cost, a_decode_step_is_what_the_profile_adds_up_to)
     bt_surface_library_destroy(l);
 }
 
+/* Whole steps of our own engine on an H200, ms (docs/KERNELS.md): decodes at context 1024, and a
+ * prompt of 2048 tokens alone. */
+Test(stack_cost, our_own_steps_add_up_to_what_the_engine_took)
+{
+    static const int32_t batches[] = {1, 8, 32, 128};
+    struct bt_arch archs[] = {fixture_13b(), fixture_8b()};
+    static const double measured[][5] = {{7.79, 9.20, 13.9, 32.6, 93.3},
+                                         {4.81, 5.13, 6.08, 9.59, 50.5}};
+    struct bt_surface_library *l = library();
+    struct bt_gpu gpu = fixture_h200();
+    for (int32_t i = 0; i < 2; i++) {
+        struct bt_config c;
+        bt_config_init(&c);
+        (void)snprintf(c.model, sizeof c.model, "%s", archs[i].name);
+        (void)snprintf(c.gpu, sizeof c.gpu, "h200");
+        struct bt_error err = {0};
+        struct bt_deploy d;
+        cr_assert_eq(bt_deploy_init(&d, &c, &archs[i], NULL, &gpu, l, &err), BT_OK, "%s", err.msg);
+        cr_expect_eq(d.cost.trust, BT_TRUST_MEASURED, "%s", d.cost.weakest);
+        for (int32_t k = 0; k < 5; k++) {
+            struct bt_batch b = k < 4 ? batch(batches[k], 1024, 0) : batch(0, 0, 2048);
+            double ms = (double)step_ps(&d, &b) * 1e-9;
+            cr_expect_float_eq(ms / measured[i][k], 1, 0.12, "%s, step %d: %.3f ms, measured %.3f",
+                               archs[i].name, k, ms, measured[i][k]);
+        }
+        bt_deploy_fini(&d);
+    }
+    bt_surface_library_destroy(l);
+}
+
 Test(stack_cost, a_chunk_beside_decodes_adds_what_it_asks_for)
 {
     struct bt_surface_library *l = library();
