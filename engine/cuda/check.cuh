@@ -20,7 +20,7 @@ extern "C" {
         }                                                                                          \
     } while (0)
 
-/* Fills err with the call, CUDA's name for the error and its text; BT_ERR_INTERNAL, or BT_ERR_NOMEM
+/* Fills err with the call, CUDA's name for the error and its text; BT_ERR_CUDA, or BT_ERR_NOMEM
  * for cudaErrorMemoryAllocation. */
 enum bt_code bt_cuda_fail(cudaError_t rc, const char *call, const char *file, int line,
                           struct bt_error *err);

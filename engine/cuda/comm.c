@@ -67,7 +67,7 @@ static enum bt_code need_nccl(struct bt_error *err)
 static enum bt_code check(ncclResult_t rc, const char *call, struct bt_error *err)
 {
     if (rc != ncclSuccess) {
-        BT_FAIL(err, BT_ERR_INTERNAL, (int64_t)rc, "nccl: %s: %s", call, nccl.error_string(rc));
+        BT_FAIL(err, BT_ERR_CUDA, (int64_t)rc, "nccl: %s: %s", call, nccl.error_string(rc));
     }
     return BT_OK;
 }

@@ -29,7 +29,7 @@ struct bt_cuda_comm_id {
     char bytes[128];
 };
 
-/* By rank 0. BT_ERR_MISSING without NCCL, naming what was looked for; BT_ERR_INTERNAL. */
+/* By rank 0. BT_ERR_MISSING without NCCL, naming what was looked for; BT_ERR_CUDA. */
 BT_NODISCARD enum bt_code bt_cuda_comm_make_id(struct bt_cuda_comm_id *id, struct bt_error *err);
 
 /* Meets the others, on the calling thread's device; returns when all n_ranks are there. One rank

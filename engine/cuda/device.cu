@@ -12,7 +12,7 @@ enum { ALIGN_BYTES = 256, OLDEST_CC = 80 };
 enum bt_code bt_cuda_fail(cudaError_t rc, const char *call, const char *file, int line,
                           struct bt_error *err)
 {
-    enum bt_code code = rc == cudaErrorMemoryAllocation ? BT_ERR_NOMEM : BT_ERR_INTERNAL;
+    enum bt_code code = rc == cudaErrorMemoryAllocation ? BT_ERR_NOMEM : BT_ERR_CUDA;
     return bt_error_set(err, code, (int64_t)rc, file, line, "cuda: %s: %s (%s)", call,
                         cudaGetErrorString(rc), cudaGetErrorName(rc));
 }

@@ -4,7 +4,7 @@
  * launch of a step allocates. These headers are C: streams travel as the CUDA runtime's own opaque
  * pointers, so that only engine/cuda includes CUDA's headers.
  *
- * Errors: a failed CUDA call is BT_ERR_INTERNAL with the call, CUDA's name for the error and the
+ * Errors: a failed CUDA call is BT_ERR_CUDA with the call, CUDA's name for the error and the
  * place; a missing device or a driver that is too old is BT_ERR_MISSING; memory that does not
  * suffice is BT_ERR_NOMEM with what was asked and what is free.
  */

@@ -31,7 +31,7 @@ struct bt_cuda_out {
     float static_scale; /* > 0: the one scale of every row */
 };
 
-/* BT_OK, or BT_ERR_INTERNAL naming `what` and CUDA's error. */
+/* BT_OK, or BT_ERR_CUDA naming `what` and CUDA's error. */
 BT_NODISCARD enum bt_code bt_cuda_check_launch(const char *what, struct bt_error *err);
 
 /* residual [n_rows, hidden] = table[ids]; table [vocab, hidden] 16-bit, or int8 with one FP16 scale

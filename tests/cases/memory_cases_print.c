@@ -108,7 +108,8 @@ void memory_cases_print(const struct memory_cases *c, FILE *f)
         "an engine printed about its KV pool, with its source in that file. A row is predicted "
         "from what it states alone: the version picks the family of the accounting "
         "(docs/STACKS.md), what is not stated is the stack's default on that card and named under "
-        "\"assumed\". No figure was fitted to a row.\n",
+        "\"assumed\". No figure was fitted to a row; one, what a GeForce card keeps for displays, "
+        "was chosen with M033 in view (docs/STACKS.md).\n",
         f);
     print_rows(c, CASE_COMPLETE, f);
     print_rows(c, CASE_FULL, f);
