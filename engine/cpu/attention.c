@@ -7,7 +7,10 @@
 #include <omp.h>
 #endif
 
-enum { GROUP = 4 }; /* query heads that share a pass over keys and values */
+enum {
+    GROUP = 4, /* query heads that share a pass over keys and values */
+    TILE = 4,  /* keys whose scores are summed up together */
+};
 
 enum bt_code bt_cpu_attn_work_init(struct bt_cpu_attn_work *w, struct bt_arena *arena,
                                    int32_t max_ctx, int32_t max_head_dim, int32_t n_threads,
@@ -26,26 +29,43 @@ enum bt_code bt_cpu_attn_work_init(struct bt_cpu_attn_work *w, struct bt_arena *
     return BT_OK;
 }
 
-/* score[g][t] = dot(q[g], key[t]) * scale for n keys and `group` queries. */
+/* score[g][t] = dot(q[g], key[t]) * scale for `group` queries and nk keys from `key` on. */
+BT_INLINE void score_tile(const float *q, const float *key, int32_t nk, int32_t d_pad,
+                          int32_t group, float scale, float *scores, int32_t ld)
+{
+    bt_vec acc[GROUP][TILE];
+    memset(acc, 0, sizeof acc);
+    for (int32_t d = 0; d < d_pad; d += BT_VEC) {
+#pragma GCC unroll 4
+        for (int32_t t = 0; t < nk; t++) {
+            bt_vec kv = *(const bt_vec_mem *)(key + (size_t)t * (size_t)d_pad + d);
+#pragma GCC unroll 4
+            for (int32_t g = 0; g < group; g++) {
+                acc[g][t] += *(const bt_vec_mem *)(q + g * d_pad + d) * kv;
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int32_t g = 0; g < group; g++) {
+        if (nk == TILE) {
+            bt_vec4 sums = bt_lanes_sum4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]) * scale;
+            memcpy(scores + g * ld, &sums, sizeof sums);
+        } else {
+            scores[g * ld] = bt_lanes_sum(acc[g][0]) * scale;
+        }
+    }
+}
+
+/* The same for n keys. */
 BT_INLINE void score_keys(const float *q, const float *keys, int32_t n, int32_t d_pad,
                           int32_t group, float scale, float *scores, int32_t ld)
 {
-    for (int32_t t = 0; t < n; t++) {
-        const float *key = keys + (size_t)t * (size_t)d_pad;
-        bt_vec acc[GROUP];
-        memset(acc, 0, sizeof acc);
-        for (int32_t d = 0; d < d_pad; d += BT_VEC) {
-            bt_vec kv = *(const bt_vec_mem *)(key + d);
-#pragma GCC unroll 4
-            for (int32_t g = 0; g < group; g++) {
-                acc[g] += *(const bt_vec_mem *)(q + g * d_pad + d) * kv;
-            }
-        }
-        for (int32_t g = 0; g < group; g++) {
-            float lanes[BT_VEC];
-            memcpy(lanes, &acc[g], sizeof lanes);
-            scores[g * ld + t] = bt_lanes_sum(lanes) * scale;
-        }
+    int32_t t = 0;
+    for (; t + TILE <= n; t += TILE) {
+        score_tile(q, keys + (size_t)t * (size_t)d_pad, TILE, d_pad, group, scale, scores + t, ld);
+    }
+    for (; t < n; t++) {
+        score_tile(q, keys + (size_t)t * (size_t)d_pad, 1, d_pad, group, scale, scores + t, ld);
     }
 }
 
@@ -80,12 +100,10 @@ static float soften(float *s, int32_t n)
         s[t] -= max;
     }
     bt_cpu_exp(s, n);
-    float lanes[BT_VEC] = {0};
+    bt_vec lanes = {0};
     int32_t t = 0;
     for (; t + BT_VEC <= n; t += BT_VEC) {
-        for (int32_t j = 0; j < BT_VEC; j++) {
-            lanes[j] += s[t + j];
-        }
+        lanes += *(const bt_vec_mem *)(s + t);
     }
     for (int32_t j = 0; t + j < n; j++) {
         lanes[j] += s[t + j];

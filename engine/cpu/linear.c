@@ -9,6 +9,7 @@
 enum {
     PANEL_ROWS = 16, /* outputs expanded at a time: with K = 4096 a panel still fits an L2 cache */
     TILE = 4,
+    AHEAD = 16, /* rows of weights that are asked for before they are needed */
 };
 
 static int32_t thread_number(void)
@@ -233,6 +234,20 @@ static void expand_quantised(const struct bt_qweight *w, int32_t n, float *dst)
     }
 }
 
+/* Asks for stored row n0 while others are worked on: a core that waits for each row of weights reads
+ * memory at half of its speed. */
+static void fetch_row(const struct bt_linear *l, int32_t n0)
+{
+    enum { LINE = 64 };
+    const char *from = l->quantised ? (const char *)l->q.q : l->w.p;
+    size_t bytes = l->quantised ? bt_qweight_row_bytes(&l->q)
+                                : (size_t)l->n_in * bt_dtype_bytes(l->w.dtype);
+    from += (size_t)n0 * bytes;
+    for (size_t i = 0; i < bytes; i += LINE) {
+        __builtin_prefetch(from + i, 0, 2);
+    }
+}
+
 /* Rows n0 .. n0 + rows - 1 as floats, padded with zeros; in place where they lie so already. */
 static const float *expand_panel(const struct bt_linear *l, int32_t n0, int32_t rows, float *panel)
 {
@@ -244,6 +259,9 @@ static const float *expand_panel(const struct bt_linear *l, int32_t n0, int32_t 
     for (int32_t i = 0; i < rows; i++) {
         float *dst = panel + (size_t)i * (size_t)k_pad;
         size_t at = (size_t)(n0 + i) * (size_t)k;
+        if (n0 + i + AHEAD < l->n_out) {
+            fetch_row(l, n0 + i + AHEAD);
+        }
         if (l->quantised) {
             expand_quantised(&l->q, n0 + i, dst);
         } else if (l->w.dtype == BT_DTYPE_BF16) {
@@ -281,11 +299,14 @@ BT_INLINE void dot_tile(const float *x, const float *w, int32_t k_pad, int32_t m
             }
         }
     }
+#pragma GCC unroll 4
     for (int32_t i = 0; i < mr; i++) {
-        for (int32_t j = 0; j < nr; j++) {
-            float lanes[BT_VEC];
-            memcpy(lanes, &acc[i][j], sizeof lanes);
-            out[i * ldo + j] = bt_lanes_sum(lanes);
+        if (nr == TILE) {
+            bt_vec4 sums = bt_lanes_sum4(acc[i][0], acc[i][1], acc[i][2], acc[i][3]);
+            memcpy(out + i * ldo, &sums, sizeof sums);
+        } else {
+            BT_ASSERT(nr == 1);
+            out[i * ldo] = bt_lanes_sum(acc[i][0]);
         }
     }
 }

@@ -22,12 +22,11 @@ void bt_cpu_round(float *x, int64_t n, enum bt_act_format round)
 BT_VEC_CLONES
 static float mean_square(const float *x, int32_t n)
 {
-    float lanes[BT_VEC] = {0};
+    bt_vec lanes = {0};
     int32_t i = 0;
     for (; i + BT_VEC <= n; i += BT_VEC) {
-        for (int32_t j = 0; j < BT_VEC; j++) {
-            lanes[j] += x[i + j] * x[i + j];
-        }
+        bt_vec v = *(const bt_vec_mem *)(x + i);
+        lanes += v * v;
     }
     for (int32_t j = 0; i + j < n; j++) {
         lanes[j] += x[i + j] * x[i + j];
