@@ -10,7 +10,8 @@
 #include <string.h>
 
 enum {
-    BASE_CTX = 16, /* context at which batches are timed for all but attention */
+    BASE_CTX =
+        128, /* context at which batches are timed for all but attention, or half of the most */
     SHAPES_MAX = 256,
     QUICK_KV_TOKENS = 1 << 14,
     FULL_KV_TOKENS = 1 << 16,
@@ -27,14 +28,15 @@ enum {
 static const int64_t QUICK_BUDGET_NS = 40000000 / PASSES; /* of one shape in a pass */
 static const int64_t FULL_BUDGET_NS = 300000000 / PASSES;
 
-static const int32_t quick_seqs[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64};
+static const int32_t quick_seqs[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
+                                     12, 13, 14, 15, 16, 20, 24, 32, 48, 64};
 static const int32_t full_seqs[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13,  14,  15,
                                     16, 18, 20, 22, 24, 26, 28, 32, 40, 48, 64, 96, 128, 192, 256};
 static const int32_t quick_decode_seqs[] = {1, 4, 16, 64};
 static const int32_t full_decode_seqs[] = {1, 2, 4, 8, 16, 32, 64, 128};
-static const int32_t quick_ctx[] = {BASE_CTX, 64, 256, 512, 1024, 2047, 4095, 8191};
-static const int32_t full_ctx[] = {BASE_CTX, 32,   64,   128,  192,  256,  384, 512,
-                                   768,      1024, 1536, 2047, 3071, 4095, 8191};
+static const int32_t quick_ctx[] = {16, 64, 256, 512, 1024, 2047, 4095, 8191};
+static const int32_t full_ctx[] = {16,  32,   64,   128,  192,  256,  384, 512,
+                                   768, 1024, 1536, 2047, 3071, 4095, 8191};
 static const int32_t quick_chunks[] = {2, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512};
 static const int32_t full_chunks[] = {2,   4,   8,   16,  24,  32,  48,  64,  80,  96,
                                       128, 160, 192, 224, 256, 258, 384, 512, 768, 1024};
@@ -93,6 +95,14 @@ struct list {
 
 #define LIST(array) ((struct list){(array), COUNT(array)})
 
+static int32_t base_ctx(const struct work *w)
+{
+    const struct bt_arch *a = w->arch;
+    bool slides = a->n_sliding_layers > 0 && a->sliding_window < a->max_position;
+    int32_t half = (slides ? a->sliding_window : a->max_position) / 2;
+    return half < BASE_CTX ? half : BASE_CTX;
+}
+
 static void plan_shapes(struct work *w)
 {
     bool quick = w->o->quick, gpu = w->backend->makes_weights;
@@ -103,7 +113,7 @@ static void plan_shapes(struct work *w)
     struct list ctx = gpu ? LIST(gpu_ctx) : quick ? LIST(quick_ctx) : LIST(full_ctx);
     struct list chunks = gpu ? LIST(gpu_chunks) : quick ? LIST(quick_chunks) : LIST(full_chunks);
     for (int32_t i = 0; i < seqs.n; i++) {
-        add_shape(w, seqs.p[i], BASE_CTX, 1, FOR_BATCH);
+        add_shape(w, seqs.p[i], base_ctx(w), 1, FOR_BATCH);
     }
     for (int32_t i = 0; i < decode_seqs.n; i++) {
         for (int32_t j = 0; j < ctx.n; j++) {
@@ -294,7 +304,7 @@ static enum bt_code keep_all(struct work *w, const struct shape *s, const struct
     int32_t rows = s->step.n_seqs;
     int32_t q_dim = a->n_heads * a->head_dim, kv_dim = a->n_kv_heads * a->head_dim;
     int32_t up = (a->mlp_gated ? 2 : 1) * a->intermediate;
-    if (m > w->backend->piece_rows) {
+    if (s->purpose == FOR_DECODE || m > w->backend->piece_rows) {
         return keep_attention(w, s, t, err); /* the rest is several pieces, measured as such */
     }
     BT_TRY(keep_gemm(w, BT_LINEAR_Q, m, q_dim + 2 * kv_dim, t, BT_PART_QKV, none, layers, err));
@@ -432,7 +442,9 @@ static int compare_steps(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Every shape once a pass; of its passes the middle one is kept. */
+/* Every shape once a pass, forth and back, so that each comes after its like: behind a long prefill
+ * a few steps are slow, until the weights are back in the caches. The middle one of its passes is
+ * kept. */
 static enum bt_code run_shapes(const struct bt_cli *cli, struct work *w, struct bt_error *err)
 {
     struct bt_progress progress;
@@ -443,7 +455,8 @@ static enum bt_code run_shapes(const struct bt_cli *cli, struct work *w, struct 
     enum bt_code code = BT_OK;
     int32_t passes = w->backend->makes_weights ? 1 : PASSES; /* a GPU is nobody else's */
     for (int32_t i = 0; i < passes * w->n_shapes && code == BT_OK; i++) {
-        int32_t shape = i % w->n_shapes, pass = i / w->n_shapes;
+        int32_t pass = i / w->n_shapes, at = i % w->n_shapes;
+        int32_t shape = pass % 2 == 0 ? at : w->n_shapes - 1 - at;
         code = w->backend->meter_run(w->meter, &w->shapes[shape].step, REPEATS, budget_ns,
                                      &w->times[shape][pass], err);
         bt_progress_update(&progress, (double)(i + 1) / passes, w->n_shapes);

@@ -107,7 +107,7 @@ static const struct bt_opt run_opts[] = {
      .value = "WHICH",
      .default_text = "wall",
      .allowed = "wall|work",
-     .help = "real engine: work counts what its one thread has run and skips waits, so that a "
+     .help = "real engine: work counts what its one thread gets done and skips waits, so that a "
              "machine that others keep busy measures as an idle one (--jobs 1)"},
 };
 

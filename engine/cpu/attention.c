@@ -1,7 +1,7 @@
 #include "engine/cpu/attention.h"
 
 #include "engine/cpu/ops.h"
-#include "engine/cpu/vec.h"
+#include "engine/vec.h"
 
 #ifdef _OPENMP
 #include <omp.h>

@@ -309,6 +309,10 @@ enum bt_code bt_cpu_executor_create(const struct bt_executor_opts *opts, struct 
     code = code == BT_OK ? need_weights(opts->draft, err) : code;
     code = code == BT_OK ? take_pool(e, err) : code;
     code = code == BT_OK ? take_work(e, err) : code;
+    if (opts->clock == BT_CLOCK_WORK) {
+        bt_cpu_profile_start(&e->pulse, opts->clock);
+        e->target.profile = e->draft.profile = &e->pulse;
+    }
     if (code != BT_OK) {
         executor_destroy(e);
         return code;

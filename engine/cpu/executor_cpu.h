@@ -48,8 +48,8 @@ void bt_cpu_executor_memory(const struct bt_executor *e, struct bt_executor_memo
 /* What static activation scales have met so far. */
 struct bt_clip_counts bt_cpu_executor_clipped(const struct bt_executor *e);
 
-/* For measuring. The target's passes add to the profile (NULL: no more); and plausible keys and
- * values go to every block, so that contexts need no prefill. */
+/* For measuring. The target's passes add to the profile, which outlives the executor; and plausible
+ * keys and values go to every block, so that contexts need no prefill. */
 void bt_cpu_executor_profile(const struct bt_executor *e, struct bt_cpu_profile *profile);
 void bt_cpu_executor_fill_kv(const struct bt_executor *e);
 

@@ -35,6 +35,7 @@ struct bt_cpu_executor {
     struct bt_cpu_scratch scratch;
     struct bt_decoder target;
     struct bt_decoder draft;
+    struct bt_cpu_profile pulse; /* read by nobody: its marks read the work clock */
     struct bt_sampler sampler;
     struct bt_cpu_rows rows;
     int32_t state_rows;   /* capacity of states */

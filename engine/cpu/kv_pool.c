@@ -1,6 +1,6 @@
 #include "engine/cpu/kv_pool.h"
 
-#include "engine/cpu/vec.h"
+#include "engine/vec.h"
 #include "engine/model/dtype.h"
 
 static uint8_t *plane_of(const struct bt_kv_pool *p, const struct bt_block_layout *l,

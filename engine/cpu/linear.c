@@ -1,6 +1,6 @@
 #include "engine/cpu/linear.h"
 
-#include "engine/cpu/vec.h"
+#include "engine/vec.h"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -234,14 +234,14 @@ static void expand_quantised(const struct bt_qweight *w, int32_t n, float *dst)
     }
 }
 
-/* Asks for stored row n0 while others are worked on: a core that waits for each row of weights reads
- * memory at half of its speed. */
+/* Asks for stored row n0 while others are worked on: a core that waits for each row of weights
+ * reads memory at half of its speed. */
 static void fetch_row(const struct bt_linear *l, int32_t n0)
 {
     enum { LINE = 64 };
     const char *from = l->quantised ? (const char *)l->q.q : l->w.p;
-    size_t bytes = l->quantised ? bt_qweight_row_bytes(&l->q)
-                                : (size_t)l->n_in * bt_dtype_bytes(l->w.dtype);
+    size_t bytes =
+        l->quantised ? bt_qweight_row_bytes(&l->q) : (size_t)l->n_in * bt_dtype_bytes(l->w.dtype);
     from += (size_t)n0 * bytes;
     for (size_t i = 0; i < bytes; i += LINE) {
         __builtin_prefetch(from + i, 0, 2);

@@ -1,7 +1,7 @@
 #include "engine/cpu/ops.h"
 
 #include "engine/core/error.h"
-#include "engine/cpu/vec.h"
+#include "engine/vec.h"
 
 BT_VEC_CLONES
 void bt_cpu_round(float *x, int64_t n, enum bt_act_format round)

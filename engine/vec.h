@@ -3,10 +3,10 @@
  * GCC's and Clang's vector extension: the compiler splits a vector into what the machine has, so
  * that the same source gives the same bits from SSE2 to AVX-512 (no contraction, fixed lanes). A
  * sum over k keeps 16 partial sums, lane k mod 16, and adds the lanes as a tree: the order depends
- * on the length alone, never on batch, tile or thread. Internal to engine/cpu.
+ * on the length alone, never on batch, tile or thread. Internal to engine.
  */
-#ifndef BT_ENGINE_CPU_VEC_H
-#define BT_ENGINE_CPU_VEC_H
+#ifndef BT_ENGINE_VEC_H
+#define BT_ENGINE_VEC_H
 
 #include <math.h>
 #include <stdbool.h>
