@@ -100,6 +100,24 @@ static void on_tokens(void *ctx, int64_t request, int32_t first, int32_t n, int6
     }
 }
 
+/* --gpu-memory: everything that the executor holds has to fit. */
+static enum bt_code check_memory(const struct run *r, const struct bt_executor *x,
+                                 struct bt_error *err)
+{
+    struct bt_executor_memory m;
+    r->engine.backend->memory(x, &m);
+    int64_t weights = m.weights_bytes + m.draft_bytes, most = r->config.gpu_memory_bytes;
+    int64_t all = weights + m.kv_pool_bytes + m.workspace_bytes;
+    if (most > 0 && all > most) {
+        BT_FAIL(err, BT_ERR_UNFIT, all,
+                "%lld bytes (weights %lld, KV pool %lld, workspace %lld) do not fit "
+                "--gpu-memory of %lld bytes",
+                (long long)all, (long long)weights, (long long)m.kv_pool_bytes,
+                (long long)m.workspace_bytes, (long long)most);
+    }
+    return BT_OK;
+}
+
 static enum bt_code generate(struct run *r, struct bt_error *err)
 {
     struct bt_executor_opts eo = bt_engine_executor_opts(&r->engine, &r->config);
@@ -124,7 +142,8 @@ static enum bt_code generate(struct run *r, struct bt_error *err)
     so.sched.max_requests = 1;
     backend->fit_sched(&x, &so.sched);
     struct bt_serve_result result;
-    enum bt_code code = bt_serve_run(&so, &result, err);
+    enum bt_code code = check_memory(r, &x, err);
+    code = code == BT_OK ? bt_serve_run(&so, &result, err) : code;
     if (code == BT_OK && backend->clipped != NULL) {
         bt_engine_tell_cover(r->cli, &r->engine.model, r->request.n_prompt + r->request.n_out,
                              backend->clipped(&x));
@@ -238,11 +257,10 @@ static enum bt_code run_loaded(struct run *r, struct bt_error *err)
 /* Options of a deployment that one request on the CPU could only ignore. */
 static enum bt_code check_deployment(const struct bt_config *c, struct bt_error *err)
 {
-    const char *option = c->gpu_memory_bytes > 0 ? "gpu-memory"
-                         : c->kv_blocks > 0      ? "kv-blocks"
-                         : c->tp > 1             ? "tp"
-                         : c->replicas != 1      ? "replicas"
-                                                 : NULL;
+    const char *option = c->kv_blocks > 0   ? "kv-blocks"
+                         : c->tp > 1        ? "tp"
+                         : c->replicas != 1 ? "replicas"
+                                            : NULL;
     if (option != NULL) {
         BT_FAIL(err, BT_ERR_ARG, 0,
                 "--%s: one request on the CPU has all of it and a pool of its own; `berth replay "
