@@ -100,6 +100,15 @@ struct bf16_t {
         __nv_bfloat162 r = __hsub2(*(__nv_bfloat162 *)&a, *(__nv_bfloat162 *)&b);
         return *(uint32_t *)&r;
     }
+    /* a times a scale, rounded once: the scale is split into two numbers. */
+    static __device__ __forceinline__ uint32_t scaled(uint32_t a, float scale)
+    {
+        __nv_bfloat162 q = *(__nv_bfloat162 *)&a;
+        __nv_bfloat16 most = __float2bfloat16_rn(scale);
+        __nv_bfloat16 rest = __float2bfloat16_rn(scale - __bfloat162float(most));
+        __nv_bfloat162 r = __hfma2(q, {most, most}, __hmul2(q, {rest, rest}));
+        return *(uint32_t *)&r;
+    }
     /* 128 + 8 + zero, twice: exact. */
     static __device__ __forceinline__ uint32_t offset(int32_t zero)
     {
@@ -129,6 +138,11 @@ struct f16_t {
     static __device__ __forceinline__ uint32_t sub(uint32_t a, uint32_t b)
     {
         __half2 r = __hsub2(*(__half2 *)&a, *(__half2 *)&b);
+        return *(uint32_t *)&r;
+    }
+    static __device__ __forceinline__ uint32_t scaled(uint32_t a, float scale)
+    {
+        __half2 r = __hmul2(*(__half2 *)&a, __float2half2_rn(scale));
         return *(uint32_t *)&r;
     }
     static __device__ __forceinline__ uint32_t offset(int32_t zero)

@@ -116,8 +116,9 @@ __device__ __forceinline__ void product(float (&d)[NT * 4], uint32_t a0, uint32_
     }
 }
 
-/* Starts sum = w x for one block of weights, 64 rows x 128 inputs. */
-template <class T, int NT>
+/* Starts sum = w x for one block of weights, 64 rows x 128 inputs, the group's scale left out;
+ * FOLD: sum += w x, the scale in the weights, which are rounded for it. */
+template <class T, int NT, bool FOLD>
 __device__ __forceinline__ void start(float (&sum)[NT * 4], uint32_t w, uint32_t x,
                                       const w4_group &g, int warp, int lane)
 {
@@ -132,6 +133,10 @@ __device__ __forceinline__ void start(float (&sum)[NT * 4], uint32_t w, uint32_t
         for (int s = 0; s < 4; s++) {
             ea[c][s] = T::sub(and_or(word_of(a, c) >> 4 * s, 0x000f000fu, T::MAGIC), off_a);
             eb[c][s] = T::sub(and_or(word_of(b, c) >> 4 * s, 0x000f000fu, T::MAGIC), off_b);
+            if (FOLD) {
+                ea[c][s] = T::scaled(ea[c][s], g.scale[0]);
+                eb[c][s] = T::scaled(eb[c][s], g.scale[1]);
+            }
             pin(ea[c][s]);
             pin(eb[c][s]);
         }
@@ -140,7 +145,7 @@ __device__ __forceinline__ void start(float (&sum)[NT * 4], uint32_t w, uint32_t
 #pragma unroll
     for (int c = 0; c < 4; c++) {
         const uint32_t at = x + (uint32_t)(c / 2 * NT * 8 * BOX_BYTES + c % 2 * 64);
-        product<T, NT>(sum, ea[c][0], eb[c][0], ea[c][1], eb[c][1], describe(at), c > 0);
+        product<T, NT>(sum, ea[c][0], eb[c][0], ea[c][1], eb[c][1], describe(at), FOLD || c > 0);
         product<T, NT>(sum, ea[c][2], eb[c][2], ea[c][3], eb[c][3], describe(at + 32), 1);
     }
     wgmma_commit();
@@ -237,7 +242,8 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr int BLOCKS = 2 * HALVES; /* of 64 rows in a tile */
     constexpr int FRAGMENTS = HALVES * NT;
-    constexpr int SUMS = FRAGMENTS <= 4 || FRAGMENTS == 16 ? HALVES : 1; /* products under way */
+    constexpr bool FOLD = FRAGMENTS == 32; /* no registers for sums beside acc */
+    constexpr int SUMS = FOLD ? 0 : FRAGMENTS <= 4 || FRAGMENTS == 16 ? HALVES : 1; /* under way */
     constexpr uint32_t X_BYTES = NT * 8 * 2 * BOX_BYTES;
     extern __shared__ uint8_t smem[];
     __shared__ int32_t is_last;
@@ -349,13 +355,17 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
             slot = 0;
             parity ^= 1;
         }
-        float sum[SUMS][NT * 4];
+        float sum[FOLD ? 1 : SUMS][NT * 4];
         w4_group g[HALVES];
 #pragma unroll
         for (int h = 0; h < HALVES; h++) {
             const uint32_t block = w + (uint32_t)(h * p.block_bytes);
             g[h] = load_group(block, 1, p.zero, 0, warp % 4, lane);
-            start<T, NT>(sum[h % SUMS], block, x, g[h], warp % 4, lane);
+            if constexpr (FOLD) {
+                start<T, NT, true>(acc[h], block, x, g[h], warp % 4, lane);
+            } else {
+                start<T, NT, false>(sum[h % SUMS], block, x, g[h], warp % 4, lane);
+            }
             if (h == 0) {
                 /* Hundreds of instructions, behind the products; step i came an iteration ago. */
                 if (threadIdx.x == 0) {
@@ -363,12 +373,14 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
                 }
                 __syncwarp();
             }
-            if (SUMS < HALVES) {
+            if (SUMS == 1 && HALVES == 2) {
                 wgmma_wait<0>();
                 add_scaled<NT>(acc[h], sum[0], g[h]);
             }
         }
-        if constexpr (SUMS == HALVES && HALVES == 2) {
+        if constexpr (FOLD) {
+            wgmma_wait<0>();
+        } else if constexpr (SUMS == HALVES && HALVES == 2) {
             wgmma_wait<1>();
             add_scaled<NT>(acc[0], sum[0], g[0]);
             wgmma_wait<0>();
@@ -387,6 +399,10 @@ __global__ void __launch_bounds__(GROUP_THREADS, (blocks_per_sm<NT, HALVES>()))
 
         if (i + 1 == count) {
             bt_let_next_begin();
+        }
+#pragma unroll
+        for (int f = 0; f < FRAGMENTS * 4; f++) {
+            pin(acc[f / (NT * 4)][f % (NT * 4)]);
         }
         /* The block's part of a tile is done: as in skinny_kernel. */
         const int32_t row0 = (tile / p.tok_tiles * BLOCKS + warp / 4 * HALVES) * 64 + warp % 4 * 16;
