@@ -8,10 +8,10 @@
  * of activations, which is what a decoder spends its time on (engine/cpu/linear.c). It works in the
  * first two levels of cache. */
 enum { COLUMNS = 1024, WEIGHT_ROWS = 16, ROWS = 8, TILE = 4, PIECES = 3, PERIODS = 20 };
-static const int64_t PERIOD_NS =
-    300000; /* between two looks at the core's speed, or PERIODS of one */
-static const double NOMINAL_NS =
-    4500; /* of a piece: an undisturbed Xeon of the fourth generation */
+/* What it takes on an undisturbed core of a Xeon of the fourth generation. */
+static const double NOMINAL_NS = 4500;
+/* Between two looks at the core's speed; where that is more, what PERIODS looks take. */
+static const int64_t PERIOD_NS = 300000;
 
 struct work_clock {
     int64_t raw_ns;     /* the thread's time when it was last read */
