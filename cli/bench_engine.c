@@ -530,6 +530,7 @@ enum bt_code bt_bench_engine(struct bt_cli *cli, struct bt_error *err)
     bt_config_init(&b.config);
     BT_TRY(bt_config_apply(&cli->args, &b.config, err));
     BT_TRY(bt_run_opts_read(&cli->args, &b.run, err));
+    BT_TRY(bt_run_opts_only_steps(&cli->args, err));
     if (b.run.executor != BT_EXECUTOR_SIM) {
         BT_TRY(bt_backend_find(b.run.executor, &b.backend, err));
     }

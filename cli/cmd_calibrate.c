@@ -355,6 +355,7 @@ static enum bt_code run(struct bt_cli *cli, struct bt_error *err)
     bt_config_init(&c->config);
     enum bt_code code = bt_config_apply(&cli->args, &c->config, err);
     code = code == BT_OK ? bt_run_opts_read(&cli->args, &c->run, err) : code;
+    code = code == BT_OK ? bt_run_opts_only_steps(&cli->args, err) : code;
     code = code == BT_OK ? check(c, err) : code;
     code = code == BT_OK ? work(c, err) : code;
     if (c->engine_open) {

@@ -172,6 +172,21 @@ enum bt_code bt_run_opts_read(const struct bt_args *args, struct bt_run_opts *ou
     return BT_OK;
 }
 
+enum bt_code bt_run_opts_only_steps(const struct bt_args *args, struct bt_error *err)
+{
+    static const char *const others[] = {"slo",         "warmup",     "price",
+                                         "per-request", "timeseries", "fit"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (bt_args_given(args, others[i])) {
+            BT_FAIL(err, BT_ERR_ARG, 0,
+                    "--%s: steps are measured here, and no requests served; berth replay and "
+                    "berth simulate take it",
+                    others[i]);
+        }
+    }
+    return BT_OK;
+}
+
 enum bt_code bt_run_opts_only_sim(const struct bt_run_opts *run, struct bt_error *err)
 {
     if (run->executor != BT_EXECUTOR_SIM) {

@@ -46,6 +46,10 @@ BT_NODISCARD enum bt_code bt_trace_opts_read(const struct bt_args *args, struct 
 BT_NODISCARD enum bt_code bt_run_opts_read(const struct bt_args *args, struct bt_run_opts *out,
                                            struct bt_error *err);
 
+/* For a command that measures steps and serves no requests: BT_ERR_ARG when an option was given
+ * that is about requests or prices. */
+BT_NODISCARD enum bt_code bt_run_opts_only_steps(const struct bt_args *args, struct bt_error *err);
+
 /* For a command that simulates: BT_ERR_MISSING when another executor was asked for. */
 BT_NODISCARD enum bt_code bt_run_opts_only_sim(const struct bt_run_opts *run, struct bt_error *err);
 

@@ -289,6 +289,8 @@ static const struct bad {
     {"calibrate --model tests/models/berth-1m --gpu h200", "measures host", 2},
     {"calibrate --model tests/models/berth-1m --clock work --jobs 2", "counts one thread", 2},
     {"calibrate --model tests/models/berth-1m --prompts x.jsonl", "that speculates", 2},
+    {"calibrate --model tests/models/berth-1m --slo e2e.p95=1", "--slo: steps are measured", 2},
+    {"bench --model tests/models/berth-1m --per-request x.csv", "--per-request: steps", 2},
     {"calibrate --model no-such-model", "no-such-model", 3},
     {"calibrate --model tests/models/berth-1m --spec self=1,k=2 --prompts none.jsonl --quick",
      "cannot read", 3},
