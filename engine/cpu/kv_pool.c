@@ -1,7 +1,7 @@
 #include "engine/cpu/kv_pool.h"
 
-#include "engine/vec.h"
 #include "engine/model/dtype.h"
+#include "engine/vec.h"
 
 static uint8_t *plane_of(const struct bt_kv_pool *p, const struct bt_block_layout *l,
                          enum bt_kv_part_id part, int32_t layer, int32_t v, int32_t block)
