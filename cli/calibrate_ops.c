@@ -10,8 +10,7 @@
 #include <string.h>
 
 enum {
-    BASE_CTX =
-        128, /* context at which batches are timed for all but attention, or half of the most */
+    BASE_CTX = 128, /* context of batches that are timed for all but attention, or half the most */
     SHAPES_MAX = 256,
     QUICK_KV_TOKENS = 1 << 14,
     FULL_KV_TOKENS = 1 << 16,
@@ -305,7 +304,8 @@ static enum bt_code keep_all(struct work *w, const struct shape *s, const struct
     int32_t q_dim = a->n_heads * a->head_dim, kv_dim = a->n_kv_heads * a->head_dim;
     int32_t up = (a->mlp_gated ? 2 : 1) * a->intermediate;
     if (s->purpose == FOR_DECODE || m > w->backend->piece_rows) {
-        return keep_attention(w, s, t, err); /* the rest is several pieces, measured as such */
+        /* FOR_BATCH has the rest; that of a large m is several pieces, measured as such. */
+        return keep_attention(w, s, t, err);
     }
     BT_TRY(keep_gemm(w, BT_LINEAR_Q, m, q_dim + 2 * kv_dim, t, BT_PART_QKV, none, layers, err));
     BT_TRY(keep_gemm(w, BT_LINEAR_O, m, a->hidden, t, BT_PART_O, BT_PART_QUANTISE, layers, err));
